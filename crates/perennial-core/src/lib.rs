@@ -1,0 +1,7 @@
+//! What Perennial decides, as pure functions over data: no clock, no randomness, no keys, no files, no network.
+//!
+//! Everything that a decision needs, the instant included, is an argument. See `ARCHITECTURE.md`.
+
+pub mod key;
+pub mod policy;
+pub mod spec;
