@@ -2,6 +2,10 @@
 //!
 //! Everything that a decision needs, the instant included, is an argument. See `ARCHITECTURE.md`.
 
+pub mod catalog;
+pub mod install;
+pub mod issuance;
 pub mod key;
 pub mod policy;
 pub mod spec;
+pub mod warning;

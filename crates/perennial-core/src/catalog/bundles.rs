@@ -1,0 +1,224 @@
+//! The bundles, and how they flow: from each signer's history through combined bundles to what processes read.
+
+use super::BundleInput::{Bundle as Whole, First, Foreign, History};
+use super::day2::{CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, object};
+use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Copied, Day, Delivery, Object};
+
+const MCO: &str = "openshift-machine-config-operator";
+
+/// Every bundle, inputs before what they flow into.
+pub const BUNDLES: &[Bundle] = &[
+    // Day-1
+    file("admin-kubeconfig-ca-bundle", "day1/admin-kubeconfig-ca-bundle", &[History("day1/admin-kubeconfig-signer")])
+        .carried_as(&[ca_bundle(object(CONFIG, "admin-kubeconfig-client-ca"))]),
+    file(
+        "kubelet-bootstrap-kubeconfig-ca-bundle",
+        "day1/kubelet-bootstrap-kubeconfig-ca-bundle",
+        &[History("day1/kubelet-bootstrap-kubeconfig-signer")],
+    )
+    .carried_as(&[ca_bundle(object(MANAGED, "kubelet-bootstrap-kubeconfig"))]),
+    file(
+        "kube-apiserver-localhost-ca-bundle",
+        "day1/kube-apiserver-localhost-ca-bundle",
+        &[History("day1/kube-apiserver-localhost-signer")],
+    ),
+    file(
+        "kube-apiserver-service-network-ca-bundle",
+        "day1/kube-apiserver-service-network-ca-bundle",
+        &[History("day1/kube-apiserver-service-network-signer")],
+    ),
+    file(
+        "kube-apiserver-lb-ca-bundle",
+        "day1/kube-apiserver-lb-ca-bundle",
+        &[History("day1/kube-apiserver-lb-signer")],
+    ),
+    file(
+        "kube-apiserver-to-kubelet-ca-bundle",
+        "day1/kube-apiserver-to-kubelet-ca-bundle",
+        &[History("day1/kube-apiserver-to-kubelet-signer")],
+    ),
+    // Also what the bootstrap control plane trusts servers by, hence the serving signers. Who wants
+    // only the client signer takes the first certificate.
+    file(
+        "kube-control-plane-ca-bundle",
+        "day1/kube-control-plane-ca-bundle",
+        &[
+            History("day1/kube-control-plane-signer"),
+            History("day1/kube-apiserver-lb-signer"),
+            History("day1/kube-apiserver-localhost-signer"),
+            History("day1/kube-apiserver-service-network-signer"),
+        ],
+    ),
+    file("aggregator-ca-bundle", "day1/aggregator-ca-bundle", &[History("day1/aggregator-signer")]),
+    file("kubelet-client-ca-bundle", "day1/kubelet-client-ca-bundle", &[History("day1/kubelet-signer")])
+        .carried_as(&[ca_bundle(object(MANAGED, "csr-controller-ca"))]),
+    file("kubelet-serving-ca-bundle", "day1/kubelet-serving-ca-bundle", &[History("day1/kubelet-signer")]),
+    file("machine-config-server-ca-bundle", "day1/machine-config-server-ca-bundle", &[History("day1/root-ca")])
+        .carried_as(&[
+            ca_bundle(object(MCO, "machine-config-server-ca")),
+            ConfigMapKey { object: object("kube-system", "root-ca"), key: "ca.crt" },
+        ]),
+    file(
+        "kube-apiserver-complete-server-ca-bundle",
+        "day1/kube-apiserver-complete-server-ca-bundle",
+        &[
+            First("day1/kube-apiserver-localhost-ca-bundle"),
+            First("day1/kube-apiserver-service-network-ca-bundle"),
+            First("day1/kube-apiserver-lb-ca-bundle"),
+        ],
+    ),
+    file(
+        "kube-apiserver-complete-client-ca-bundle",
+        "day1/kube-apiserver-complete-client-ca-bundle",
+        &[
+            First("day1/admin-kubeconfig-ca-bundle"),
+            First("day1/kubelet-client-ca-bundle"),
+            First("day1/kube-control-plane-ca-bundle"),
+            First("day1/kube-apiserver-to-kubelet-ca-bundle"),
+            First("day1/kubelet-bootstrap-kubeconfig-ca-bundle"),
+        ],
+    ),
+    // kube-apiserver
+    Bundle {
+        copies: &[
+            Copied { object: object(KAS, "aggregator-client-ca"), delivery: HOT },
+            Copied { object: object(KCM, "aggregator-client-ca"), delivery: HOT },
+        ],
+        ..config_map("kube-apiserver-aggregator-client-ca", MANAGED, &[History("aggregator-client-signer")])
+    },
+    config_map("kube-apiserver-to-kubelet-client-ca", KASO, &[History("kube-apiserver-to-kubelet-signer")]),
+    config_map("localhost-serving-ca", KASO, &[History("localhost-serving-signer")]),
+    config_map("service-network-serving-ca", KASO, &[History("service-network-serving-signer")]),
+    config_map("loadbalancer-serving-ca", KASO, &[History("loadbalancer-serving-signer")]),
+    config_map("localhost-recovery-serving-ca", KASO, &[History("localhost-recovery-serving-signer")]),
+    config_map("kube-control-plane-signer-ca", KASO, &[History("kube-control-plane-signer")]),
+    config_map("node-system-admin-ca", KASO, &[History("node-system-admin-signer")]),
+    Bundle {
+        delivery: Delivery::Revisioned,
+        copies: &[Copied { object: object(MANAGED, "kube-apiserver-server-ca"), delivery: Delivery::Indirect }],
+        ..config_map(
+            "kube-apiserver-server-ca",
+            KAS,
+            &[
+                Whole("loadbalancer-serving-ca"),
+                Whole("localhost-serving-ca"),
+                Whole("service-network-serving-ca"),
+                Whole("localhost-recovery-serving-ca"),
+            ],
+        )
+    },
+    // kube-controller-manager
+    config_map("csr-controller-signer-ca", KCMO, &[History("csr-signer-signer")]).of(Component::KubeControllerManager),
+    config_map("csr-signer-ca", KCMO, &[History("csr-signer"), History("csr-signer-signer")])
+        .of(Component::KubeControllerManager),
+    Bundle {
+        copies: &[
+            Copied { object: object(MANAGED, "csr-controller-ca"), delivery: Delivery::Indirect },
+            Copied { object: object(KAS, "kubelet-serving-ca"), delivery: Delivery::Revisioned },
+            Copied { object: object(MANAGED, "kubelet-serving-ca"), delivery: Delivery::Indirect },
+        ],
+        ..config_map("csr-controller-ca", KCMO, &[Whole("csr-signer-ca"), Whole("csr-controller-signer-ca")])
+            .of(Component::KubeControllerManager)
+    },
+    Bundle {
+        delivery: Delivery::Revisioned,
+        ..config_map(
+            "serviceaccount-ca",
+            KCM,
+            &[Whole("kube-apiserver-server-ca"), Foreign(object(MANAGED, "default-ingress-cert"))],
+        )
+        .of(Component::KubeControllerManager)
+    },
+    // What the API server accepts clients by.
+    Bundle {
+        delivery: HOT,
+        copies: &[
+            Copied { object: object(MANAGED, "kube-apiserver-client-ca"), delivery: Delivery::Indirect },
+            Copied { object: object(KCM, "client-ca"), delivery: HOT },
+        ],
+        ..config_map(
+            "client-ca",
+            KAS,
+            &[
+                Whole("day1/admin-kubeconfig-ca-bundle"),
+                Whole("csr-controller-ca"),
+                Whole("kube-apiserver-to-kubelet-client-ca"),
+                Whole("kube-control-plane-signer-ca"),
+                Foreign(object(KAS, "user-client-ca")),
+                Whole("day1/kubelet-bootstrap-kubeconfig-ca-bundle"),
+                Whole("node-system-admin-ca"),
+            ],
+        )
+    },
+    // etcd
+    Bundle {
+        copies: &[
+            Copied { object: object(ETCDO, "etcd-ca-bundle"), delivery: HOT },
+            Copied { object: object(CONFIG, "etcd-serving-ca"), delivery: Delivery::Indirect },
+            Copied { object: object(CONFIG, "etcd-ca-bundle"), delivery: Delivery::Indirect },
+            Copied { object: object(KAS, "etcd-serving-ca"), delivery: Delivery::Revisioned },
+        ],
+        ..config_map("etcd-ca-bundle", ETCD, &[History("etcd-signer")]).of(Component::Etcd)
+    },
+    Bundle {
+        copies: &[Copied { object: object(ETCDO, "etcd-metric-serving-ca"), delivery: HOT }],
+        ..config_map("etcd-metrics-ca-bundle", ETCD, &[History("etcd-metric-signer")]).of(Component::Etcd)
+    },
+    etcd_all_bundles("etcd-all-bundles/server", "server-ca-bundle.crt", &[Whole("etcd-ca-bundle")]),
+    etcd_all_bundles("etcd-all-bundles/metrics", "metrics-ca-bundle.crt", &[Whole("etcd-metrics-ca-bundle")]),
+    // service CA
+    Bundle {
+        copies: &[Copied { object: object(MANAGED, "service-ca"), delivery: SERVICE_CA_CONSUMER }],
+        ..config_map("signing-cabundle", SERVICE_CA, &[History("signing-key")]).of(Component::ServiceCa)
+    },
+];
+
+const fn file(stem: &'static str, id: &'static str, inputs: &'static [BundleInput]) -> Bundle {
+    Bundle {
+        id,
+        day: Day::One,
+        home: BundleHome::File { stem, config_maps: &[] },
+        inputs,
+        copies: &[],
+        delivery: Delivery::Never,
+        component: Component::Installer,
+    }
+}
+
+const fn config_map(name: &'static str, namespace: &'static str, inputs: &'static [BundleInput]) -> Bundle {
+    Bundle {
+        id: name,
+        day: Day::Two,
+        home: BundleHome::ConfigMap(ca_bundle(object(namespace, name))),
+        inputs,
+        copies: &[],
+        delivery: Delivery::Indirect,
+        component: Component::KubeApiserver,
+    }
+}
+
+/// One ConfigMap for all of etcd's trust, so that one change is one rollout.
+const fn etcd_all_bundles(id: &'static str, key: &'static str, inputs: &'static [BundleInput]) -> Bundle {
+    Bundle {
+        id,
+        home: BundleHome::ConfigMap(ConfigMapKey { object: object(ETCD, "etcd-all-bundles"), key }),
+        delivery: Delivery::Revisioned,
+        component: Component::Etcd,
+        ..config_map(id, ETCD, inputs)
+    }
+}
+
+const fn ca_bundle(object: Object) -> ConfigMapKey {
+    ConfigMapKey { object, key: "ca-bundle.crt" }
+}
+
+impl Bundle {
+    const fn of(self, component: Component) -> Bundle {
+        Bundle { component, ..self }
+    }
+
+    const fn carried_as(self, config_maps: &'static [ConfigMapKey]) -> Bundle {
+        let BundleHome::File { stem, .. } = self.home else { panic!("only a file is carried into the cluster") };
+        Bundle { home: BundleHome::File { stem, config_maps }, ..self }
+    }
+}

@@ -1,0 +1,265 @@
+//! The rows that the running cluster makes and rotates.
+//!
+//! Lifetimes: a signer that other clusters' documents name keeps the documented lifetime; where the documents
+//! and the shipped operators differ, the documents win. A leaf lives a month, half of which is slack.
+
+use super::hosts::HostSource::{self, ApiExternal, ApiInternal, Fixed, NodeAddresses, OwnService, ServiceNetwork};
+use super::{
+    Annotations, Component, Condition, Copied, Custody, Day, Delivery, FollowsSigner, Home, Object, Row, Scope, Signer,
+    Span, SubjectRule, Succession,
+};
+use crate::policy::Usage;
+
+pub(super) const KASO: &str = "openshift-kube-apiserver-operator";
+pub(super) const KAS: &str = "openshift-kube-apiserver";
+pub(super) const KCMO: &str = "openshift-kube-controller-manager-operator";
+pub(super) const KCM: &str = "openshift-kube-controller-manager";
+pub(super) const CONFIG: &str = "openshift-config";
+pub(super) const MANAGED: &str = "openshift-config-managed";
+pub(super) const ETCD: &str = "openshift-etcd";
+pub(super) const ETCDO: &str = "openshift-etcd-operator";
+pub(super) const SERVICE_CA: &str = "openshift-service-ca";
+
+/// Processes that watch their files notice a change within a minute or two; ten are allowed.
+pub(super) const HOT: Delivery = Delivery::Reloaded { within: Span::minutes(10) };
+/// Whoever uses the service CA is restarted by an update of the cluster within this time.
+pub(super) const SERVICE_CA_CONSUMER: Delivery = Delivery::Reloaded { within: Span::days(395) };
+
+const KUBERNETES: HostSource = HostSource::ServiceShort { service: "kubernetes", namespace: "default" };
+const OPENSHIFT: HostSource = HostSource::ServiceShort { service: "openshift", namespace: "default" };
+
+/// Every Day-2 row, signers before what they sign.
+pub(super) const ROWS: &[Row] = &[
+    // kube-apiserver
+    signer("aggregator-client-signer", "aggregator-signer", KASO, YEAR),
+    leaf("aggregator-client", "aggregator-client", KAS, "aggregator-client-signer")
+        .named("system:openshift-aggregator", &[]),
+    signer("kube-apiserver-to-kubelet-signer", "kube-apiserver-to-kubelet-signer", KASO, YEAR),
+    Row {
+        // Read at start only; the row can be set to hot reload where the API server does that.
+        delivery: Delivery::Revisioned,
+        ..leaf("kubelet-client", "kube-apiserver-to-kubelet-client", KAS, "kube-apiserver-to-kubelet-signer")
+            .named("system:kube-apiserver", &["kube-master"])
+    },
+    signer("localhost-serving-signer", "kube-apiserver-localhost-signer", KASO, TEN_YEARS),
+    leaf("localhost-serving-cert-certkey", "kube-apiserver-localhost-server", KAS, "localhost-serving-signer")
+        .serving(&[Fixed("localhost"), Fixed("127.0.0.1")]),
+    signer("service-network-serving-signer", "kube-apiserver-service-network-signer", KASO, TEN_YEARS),
+    leaf(
+        "service-network-serving-certkey",
+        "kube-apiserver-service-network-server",
+        KAS,
+        "service-network-serving-signer",
+    )
+    .serving(&[KUBERNETES, OPENSHIFT, ServiceNetwork]),
+    signer("loadbalancer-serving-signer", "kube-apiserver-lb-signer", KASO, TEN_YEARS),
+    leaf("external-loadbalancer-serving-certkey", "kube-apiserver-lb-server", KAS, "loadbalancer-serving-signer")
+        .serving(&[ApiExternal]),
+    leaf(
+        "internal-loadbalancer-serving-certkey",
+        "kube-apiserver-internal-lb-server",
+        KAS,
+        "loadbalancer-serving-signer",
+    )
+    .serving(&[ApiInternal]),
+    signer("localhost-recovery-serving-signer", "localhost-recovery-serving-signer", KASO, TEN_YEARS),
+    Row {
+        validity: TEN_YEARS.0,
+        succession: Succession::Refresh(TEN_YEARS.1),
+        delivery: Delivery::Revisioned,
+        ..leaf(
+            "localhost-recovery-serving-certkey",
+            "localhost-recovery-serving",
+            KAS,
+            "localhost-recovery-serving-signer",
+        )
+        .serving(&[Fixed("localhost-recovery")])
+    },
+    signer("kube-control-plane-signer", "kube-control-plane-signer", KASO, YEAR),
+    Row {
+        copies: &[Copied { object: object(KCM, "kube-controller-manager-client-cert-key"), delivery: HOT }],
+        delivery: Delivery::Indirect,
+        ..leaf(
+            "kube-controller-manager-client-cert-key",
+            "kube-control-plane-kube-controller-manager-client",
+            MANAGED,
+            "kube-control-plane-signer",
+        )
+        .named("system:kube-controller-manager", &[])
+    },
+    Row {
+        copies: &[Copied {
+            object: object("openshift-kube-scheduler", "kube-scheduler-client-cert-key"),
+            delivery: HOT,
+        }],
+        delivery: Delivery::Indirect,
+        ..leaf(
+            "kube-scheduler-client-cert-key",
+            "kube-control-plane-kube-scheduler-client",
+            MANAGED,
+            "kube-control-plane-signer",
+        )
+        .named("system:kube-scheduler", &[])
+    },
+    leaf(
+        "control-plane-node-admin-client-cert-key",
+        "control-plane-node-admin-client",
+        KAS,
+        "kube-control-plane-signer",
+    )
+    .named("system:control-plane-node-admin", &["system:masters"]),
+    leaf("check-endpoints-client-cert-key", "check-endpoints-client", KAS, "kube-control-plane-signer")
+        .named("system:serviceaccount:openshift-kube-apiserver:check-endpoints", &[]),
+    signer("node-system-admin-signer", "node-system-admin-signer", KASO, YEAR),
+    Row {
+        // Becomes part of the kubeconfigs in openshift-kube-apiserver/node-kubeconfigs.
+        validity: YEAR.0,
+        succession: Succession::Refresh(Span::days(30)),
+        ..leaf("node-system-admin-client", "node-system-admin-client", KASO, "node-system-admin-signer")
+            .named("system:admin", &["system:masters"])
+    },
+    // kube-controller-manager
+    Row {
+        component: Component::KubeControllerManager,
+        ..signer("csr-signer-signer", "kubelet-signer", KCMO, (Span::days(60), Span::days(30)))
+    },
+    Row {
+        usage: Usage::Signer,
+        subject: SubjectRule::Stamped("kube-csr-signer_"),
+        custody: Some(Custody::Cluster),
+        // Promoted to the operand's namespace once the bundle with it has had time to spread.
+        copies: &[Copied { object: object(KCM, "csr-signer"), delivery: HOT }],
+        delivery: Delivery::Indirect,
+        component: Component::KubeControllerManager,
+        ..leaf("csr-signer", "csr-signer-ca", KCMO, "csr-signer-signer")
+    },
+    // etcd
+    etcd_signer("etcd-signer", "etcd-signer"),
+    etcd_signer("etcd-metric-signer", "etcd-metrics-signer"),
+    etcd_node("etcd-peer-<node>", "etcd-peer-server", "etcd-signer"),
+    etcd_node("etcd-serving-<node>", "etcd-server", "etcd-signer"),
+    etcd_node("etcd-serving-metrics-<node>", "etcd-metrics-server", "etcd-metric-signer"),
+    Row {
+        copies: &[
+            Copied { object: object(ETCDO, "etcd-client"), delivery: HOT },
+            Copied { object: object(CONFIG, "etcd-client"), delivery: Delivery::Indirect },
+            Copied { object: object(KAS, "etcd-client"), delivery: Delivery::Revisioned },
+        ],
+        ..etcd_leaf("etcd-client", "etcd-client", "etcd-signer").named("etcd-client", &["etcd-client", "system:etcd"])
+    },
+    Row {
+        copies: &[Copied { object: object(ETCDO, "etcd-metric-client"), delivery: HOT }],
+        ..etcd_leaf("etcd-metric-client", "etcd-metric-client", "etcd-metric-signer")
+            .named("etcd-metric", &["etcd-metric", "system:etcd"])
+    },
+    // service CA
+    Row {
+        subject: SubjectRule::Stamped("openshift-service-serving-signer"),
+        component: Component::ServiceCa,
+        annotations: Annotations::None,
+        ..signer("signing-key", "service-ca", SERVICE_CA, (Span::days(790), Span::days(395)))
+    },
+    Row {
+        usage: Usage::Serving,
+        subject: SubjectRule::FirstHost,
+        hosts: &[OwnService],
+        validity: Span::days(730),
+        succession: Succession::Refresh(Span::days(584)),
+        delivery: SERVICE_CA_CONSUMER,
+        scope: Scope::Service,
+        component: Component::ServiceCa,
+        annotations: Annotations::ServiceServing,
+        follows_signer: FollowsSigner::AtOnce,
+        ..leaf("<service>", "service-serving", "<namespace>", "signing-key")
+    },
+];
+
+/// Validity and refresh of signers.
+const TEN_YEARS: (Span, Span) = (Span::days(3650), Span::days(2920));
+const YEAR: (Span, Span) = (Span::days(365), Span::days(292));
+/// One Secret for all of etcd's leaves, so that one change is one rollout.
+const ETCD_ALL_CERTS: &[Copied] = &[Copied { object: object(ETCD, "etcd-all-certs"), delivery: Delivery::Revisioned }];
+/// 5 years, and 4.2 of them.
+const ETCD_SIGNER: (Span, Span) = (Span::days(1825), Span::days(1533));
+/// 3 years, and 2.2 of them.
+const ETCD_LEAF: (Span, Span) = (Span::days(1095), Span::days(803));
+
+pub(super) const fn object(namespace: &'static str, name: &'static str) -> Object {
+    Object { namespace, name }
+}
+
+const fn signer(id: &'static str, certificate: &'static str, namespace: &'static str, life: (Span, Span)) -> Row {
+    Row {
+        id,
+        certificate,
+        day: Day::Two,
+        usage: Usage::Signer,
+        signer: Signer::Itself,
+        subject: SubjectRule::StampedSecret,
+        hosts: &[],
+        ip_text_as_dns: false,
+        validity: life.0,
+        succession: Succession::Refresh(life.1),
+        home: Home::Secret(object(namespace, id)),
+        copies: &[],
+        delivery: Delivery::Indirect,
+        custody: Some(Custody::Cluster),
+        scope: Scope::Cluster,
+        condition: Condition::Always,
+        component: Component::KubeApiserver,
+        annotations: Annotations::CertificateValidity,
+        follows_signer: FollowsSigner::AtRefresh,
+    }
+}
+
+const fn leaf(id: &'static str, certificate: &'static str, namespace: &'static str, signed_by: &'static str) -> Row {
+    Row {
+        usage: Usage::Client,
+        signer: Signer::Row(signed_by),
+        custody: None,
+        delivery: HOT,
+        ..signer(id, certificate, namespace, (Span::days(30), Span::days(15)))
+    }
+}
+
+const fn etcd_signer(id: &'static str, certificate: &'static str) -> Row {
+    Row { component: Component::Etcd, ..signer(id, certificate, ETCD, ETCD_SIGNER) }
+}
+
+/// etcd's leaves reach every node in one Secret, whose change rolls the static pods once.
+const fn etcd_leaf(id: &'static str, certificate: &'static str, signed_by: &'static str) -> Row {
+    Row {
+        validity: ETCD_LEAF.0,
+        succession: Succession::Refresh(ETCD_LEAF.1),
+        delivery: Delivery::Indirect,
+        component: Component::Etcd,
+        follows_signer: FollowsSigner::AtOnce,
+        ..leaf(id, certificate, ETCD, signed_by)
+    }
+}
+
+const fn etcd_node(id: &'static str, certificate: &'static str, signed_by: &'static str) -> Row {
+    Row {
+        usage: Usage::Peer,
+        subject: SubjectRule::FirstHost,
+        hosts: &[
+            Fixed("localhost"),
+            HostSource::Service { service: "etcd", namespace: "kube-system" },
+            HostSource::Service { service: "etcd", namespace: "openshift-etcd" },
+            Fixed("127.0.0.1"),
+            Fixed("::1"),
+            NodeAddresses,
+        ],
+        ip_text_as_dns: true,
+        copies: ETCD_ALL_CERTS,
+        scope: Scope::Node,
+        ..etcd_leaf(id, certificate, signed_by)
+    }
+}
+
+impl Row {
+    /// A server at these hosts, whose common name is the first of them.
+    const fn serving(self, hosts: &'static [HostSource]) -> Row {
+        Row { usage: Usage::Serving, subject: SubjectRule::FirstHost, hosts, ..self }
+    }
+}

@@ -1,0 +1,152 @@
+//! Where the names of a serving certificate come from, and what a cluster must tell for that.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use crate::spec::Host;
+
+/// A source of host names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostSource {
+    /// This very name or address.
+    Fixed(&'static str),
+    /// All four forms of a Service's name: `s`, `s.ns`, `s.ns.svc` and `s.ns.svc.<cluster domain>`.
+    ServiceShort {
+        /// The Service.
+        service: &'static str,
+        /// Its namespace.
+        namespace: &'static str,
+    },
+    /// The two full forms of a Service's name: `s.ns.svc` and `s.ns.svc.<cluster domain>`.
+    Service {
+        /// The Service.
+        service: &'static str,
+        /// Its namespace.
+        namespace: &'static str,
+    },
+    /// The first address of every service network: that of the Service `kubernetes`.
+    ServiceNetwork,
+    /// The host that clients outside the cluster connect to.
+    ApiExternal,
+    /// The host that nodes connect to.
+    ApiInternal,
+    /// The virtual addresses of the API, on platforms that have them.
+    ApiVips,
+    /// The provisioning address of the bootstrap host.
+    BootstrapProvisioning,
+    /// The internal addresses of the node.
+    NodeAddresses,
+    /// The names of the Service that asked for the certificate.
+    OwnService,
+}
+
+/// What a cluster says about itself, as far as certificates name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterFacts {
+    /// The DNS domain of Services, usually `cluster.local`.
+    pub service_domain: String,
+    /// The host of the external API address.
+    pub api_external: Option<Host>,
+    /// The host of the internal API address.
+    pub api_internal: Option<Host>,
+    /// The networks of Service addresses.
+    pub service_networks: Vec<IpNet>,
+    /// The virtual addresses of the API; empty on platforms without.
+    pub api_vips: Vec<IpAddr>,
+    /// The provisioning address of the bootstrap host, on bare metal.
+    pub bootstrap_provisioning: Option<IpAddr>,
+}
+
+/// Which of a row's certificates is meant: the one of the cluster, of a node, or of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Instance {
+    /// The only one.
+    Cluster,
+    /// That of a control-plane node.
+    Node {
+        /// The node's name.
+        name: String,
+        /// Its internal addresses.
+        addresses: Vec<IpAddr>,
+    },
+    /// That of a Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Whether its pods are addressed one by one, so that it needs wildcard names.
+        headless: bool,
+    },
+}
+
+/// A source of host names cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cluster does not say its {fact}")]
+pub struct MissingFact {
+    /// What is missing, in words.
+    pub fact: &'static str,
+}
+
+impl HostSource {
+    /// The names from this source, canonical, in the order in which they are written.
+    pub fn hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, MissingFact> {
+        let missing = |fact| MissingFact { fact };
+        Ok(match *self {
+            HostSource::Fixed(host) => vec![Host::parse(host)],
+            HostSource::ServiceShort { service, namespace } => {
+                let mut names = vec![Host::Dns(service.to_owned()), Host::Dns(format!("{service}.{namespace}"))];
+                names.extend(service_names(service, namespace, cluster));
+                names
+            }
+            HostSource::Service { service, namespace } => service_names(service, namespace, cluster).to_vec(),
+            HostSource::ServiceNetwork => {
+                let hosts: Vec<Host> =
+                    cluster.service_networks.iter().filter_map(first_address).map(Host::Ip).collect();
+                if hosts.is_empty() {
+                    return Err(missing("service network"));
+                }
+                hosts
+            }
+            HostSource::ApiExternal => vec![cluster.api_external.clone().ok_or(missing("external API address"))?],
+            HostSource::ApiInternal => vec![cluster.api_internal.clone().ok_or(missing("internal API address"))?],
+            HostSource::ApiVips => cluster.api_vips.iter().copied().map(Host::Ip).collect(),
+            HostSource::BootstrapProvisioning => cluster.bootstrap_provisioning.into_iter().map(Host::Ip).collect(),
+            HostSource::NodeAddresses => match instance {
+                Instance::Node { addresses, .. } if !addresses.is_empty() => {
+                    addresses.iter().copied().map(Host::Ip).collect()
+                }
+                _ => return Err(missing("node's internal addresses")),
+            },
+            HostSource::OwnService => match instance {
+                Instance::Service { namespace, name, headless: false } => {
+                    service_names(name, namespace, cluster).to_vec()
+                }
+                Instance::Service { namespace, name, headless: true } => {
+                    let names = service_names(name, namespace, cluster);
+                    let wildcards = names.clone().map(|name| Host::Dns(format!("*.{name}")));
+                    [names, wildcards].concat()
+                }
+                _ => return Err(missing("Service")),
+            },
+        })
+    }
+}
+
+/// The address after that of the network itself, which Kubernetes gives to the Service `kubernetes`.
+fn first_address(network: &IpNet) -> Option<IpAddr> {
+    let address = match network.network() {
+        IpAddr::V4(ip) => IpAddr::V4(ip.to_bits().checked_add(1)?.into()),
+        IpAddr::V6(ip) => IpAddr::V6(ip.to_bits().checked_add(1)?.into()),
+    };
+    network.contains(&address).then_some(address)
+}
+
+fn service_names(service: &str, namespace: &str, cluster: &ClusterFacts) -> [Host; 2] {
+    let name = format!("{service}.{namespace}.svc");
+    let full = format!("{name}.{}", cluster.service_domain);
+    [Host::Dns(name), Host::Dns(full)]
+}

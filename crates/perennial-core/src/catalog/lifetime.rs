@@ -1,0 +1,72 @@
+//! Lifetimes as the catalog writes them, and the scale that shrinks all of them for rehearsals.
+
+use std::fmt;
+
+use jiff::SignedDuration;
+use serde::Serialize;
+
+/// A span of time in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Span {
+    seconds: i64,
+}
+
+/// Divides every lifetime, refresh and lag of the catalog by the same number.
+///
+/// One scale for all keeps every inequality between lifetimes, which is what a rehearsal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeScale {
+    /// At least 1.
+    divisor: u32,
+}
+
+impl Span {
+    /// This many seconds.
+    pub const fn seconds(seconds: i64) -> Span {
+        Span { seconds }
+    }
+
+    /// This many minutes.
+    pub const fn minutes(minutes: i64) -> Span {
+        Span { seconds: minutes * 60 }
+    }
+
+    /// This many days of 24 hours.
+    pub const fn days(days: i64) -> Span {
+        Span { seconds: days * 86_400 }
+    }
+
+    /// As a duration, scaled. Never shorter than a second.
+    pub fn scaled(self, scale: TimeScale) -> SignedDuration {
+        SignedDuration::from_secs((self.seconds / i64::from(scale.divisor)).max(1))
+    }
+
+    /// In seconds, at full scale.
+    pub const fn as_seconds(self) -> i64 {
+        self.seconds
+    }
+}
+
+impl TimeScale {
+    /// Real lifetimes.
+    pub const FULL: TimeScale = TimeScale { divisor: 1 };
+
+    /// What the feature gate `ShortCertRotation` means: 30 days become two hours.
+    pub const SHORT: TimeScale = TimeScale { divisor: 360 };
+
+    /// A scale that divides by `divisor`, if that is at least 1.
+    pub const fn divide_by(divisor: u32) -> Option<TimeScale> {
+        if divisor == 0 { None } else { Some(TimeScale { divisor }) }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, length) in [("d", 86_400), ("h", 3_600), ("m", 60)] {
+            if self.seconds >= length && self.seconds % length == 0 {
+                return write!(f, "{}{unit}", self.seconds / length);
+            }
+        }
+        write!(f, "{}s", self.seconds)
+    }
+}

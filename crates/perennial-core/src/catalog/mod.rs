@@ -1,0 +1,550 @@
+//! The catalog: which signers, bundles and certificates exist, as typed data.
+//!
+//! Install, run, forecast, audit, simulate, metrics and the documentation page are all driven by these
+//! tables; adding a certificate is adding a row. A *certificate* is the logical thing that an administrator
+//! names in a policy; its *rows* are where it lives, on Day-1 (files of the installation) and on Day-2
+//! (objects of the running cluster). A *bundle* is a set of signer certificates that somebody trusts.
+
+mod bundles;
+mod certificates;
+mod check;
+mod day1;
+mod day2;
+mod hosts;
+mod lifetime;
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use bundles::BUNDLES;
+pub use certificates::CERTIFICATES;
+pub use check::{Defect, defects};
+pub use hosts::{ClusterFacts, HostSource, Instance, MissingFact};
+pub use lifetime::{Span, TimeScale};
+
+use crate::policy::{Category, Usage};
+use crate::spec::{Host, Subject};
+
+/// A certificate as an administrator thinks of it, whatever rows hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// Its name in policies, metrics and commands.
+    pub name: &'static str,
+    /// Its category in policies and metrics.
+    pub category: Category,
+    /// Whether `spec.overrides[]` of the PKI resource may name it.
+    pub well_known: bool,
+    /// What it is for, in a few words.
+    pub purpose: &'static str,
+}
+
+/// One place where a certificate lives, and everything needed to make it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// Unique among rows. Day-2 rows are called as their Secret, Day-1 rows `day1/` and their certificate.
+    pub id: &'static str,
+    /// The logical certificate.
+    pub certificate: &'static str,
+    /// Made by the installation, or by the running cluster.
+    pub day: Day,
+    /// CA, serving, client or both.
+    pub usage: Usage,
+    /// Who signs it.
+    pub signer: Signer,
+    /// Its subject.
+    pub subject: SubjectRule,
+    /// The names it serves.
+    pub hosts: &'static [HostSource],
+    /// Whether each IP address is repeated as a DNS name, for clients of old that look only there.
+    pub ip_text_as_dns: bool,
+    /// How long it is valid from the instant of issue; never longer than its signer.
+    pub validity: Span,
+    /// What follows it.
+    pub succession: Succession,
+    /// Where certificate and key are kept.
+    pub home: Home,
+    /// Secrets that repeat it for other consumers.
+    pub copies: &'static [Copied],
+    /// How a new one reaches the process that presents it.
+    pub delivery: Delivery,
+    /// For signers: who has the key.
+    pub custody: Option<Custody>,
+    /// How many of it there are.
+    pub scope: Scope,
+    /// On which clusters it exists.
+    pub condition: Condition,
+    /// Whose it is.
+    pub component: Component,
+    /// Which annotations its Secret carries.
+    pub annotations: Annotations,
+    /// Whether its leaves move to a new signer at once, or at their own next refresh.
+    pub follows_signer: FollowsSigner,
+}
+
+/// A set of signer certificates that somebody trusts, or that flows into such a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bundle {
+    /// Unique among bundles. Called as its ConfigMap; `day1/` and its file for those of the installation.
+    pub id: &'static str,
+    /// Made by the installation, or by the running cluster.
+    pub day: Day,
+    /// Where it is kept.
+    pub home: BundleHome,
+    /// What it is made of, in order.
+    pub inputs: &'static [BundleInput],
+    /// ConfigMaps that repeat it.
+    pub copies: &'static [Copied],
+    /// How a change reaches the process that verifies with the object in `home`.
+    pub delivery: Delivery,
+    /// Whose it is.
+    pub component: Component,
+}
+
+/// When a row comes into being.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Day {
+    /// Made once, by the installation.
+    #[serde(rename = "day-1")]
+    One,
+    /// Made and rotated in the running cluster.
+    #[serde(rename = "day-2")]
+    Two,
+}
+
+/// Who signs a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Signer {
+    /// Its own key.
+    Itself,
+    /// The row with this id.
+    Row(&'static str),
+}
+
+/// How a row's subject comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SubjectRule {
+    /// Always the same: the identity that a server authorizes, or a name that people look for.
+    Fixed {
+        /// CN.
+        common_name: &'static str,
+        /// O.
+        organizations: &'static [&'static str],
+        /// OU.
+        organizational_units: &'static [&'static str],
+    },
+    /// The first of its hosts, in byte order, that fits a common name.
+    FirstHost,
+    /// `<this>@<unix seconds>`: differs from rotation to rotation.
+    Stamped(&'static str),
+    /// `<namespace>_<secret>@<unix seconds>`, or without the namespace where that is too long for a
+    /// common name.
+    StampedSecret,
+}
+
+/// What happens to a row at the end of its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Succession {
+    /// Re-issued in place when this much of its time has passed.
+    Refresh(Span),
+    /// The Day-2 row with this id takes over this very certificate and key, and rotates it.
+    AdoptedBy(&'static str),
+    /// The Day-2 row with this id issues its own, and this one is forgotten.
+    ReplacedBy(&'static str),
+    /// Nobody rotates it.
+    Never,
+}
+
+/// An object in the cluster. A name may hold a placeholder: `<node>`, or `<service>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Object {
+    /// Namespace.
+    pub namespace: &'static str,
+    /// Name.
+    pub name: &'static str,
+}
+
+/// Where a certificate and its key are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Home {
+    /// `tls/<certificate>.crt` and `.key` of the installation, and where given a Secret of the new cluster.
+    Files {
+        /// The Secret that carries it into the cluster.
+        secret: Option<Object>,
+        /// The kubeconfig under `auth/` that is made of it.
+        kubeconfig: Option<Kubeconfig>,
+    },
+    /// A Secret with `tls.crt` and `tls.key`.
+    Secret(Object),
+}
+
+/// A kubeconfig made of a client certificate on Day-1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Kubeconfig {
+    /// The file under `auth/`.
+    pub file: &'static str,
+    /// The user's name inside it.
+    pub user: &'static str,
+    /// Which address of the API server it names.
+    pub server: HostSource,
+    /// The bundle it trusts.
+    pub bundle: &'static str,
+}
+
+/// Where a bundle is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BundleHome {
+    /// `tls/<this>.crt` of the installation, and ConfigMaps of the new cluster.
+    File {
+        /// The file name without its ending.
+        stem: &'static str,
+        /// The ConfigMaps that carry it into the cluster.
+        config_maps: &'static [ConfigMapKey],
+    },
+    /// A ConfigMap.
+    ConfigMap(ConfigMapKey),
+}
+
+/// A key of a ConfigMap that holds a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct ConfigMapKey {
+    /// The ConfigMap.
+    pub object: Object,
+    /// `ca-bundle.crt` almost everywhere.
+    pub key: &'static str,
+}
+
+/// What a bundle is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum BundleInput {
+    /// The row's current certificate, and every earlier one that is still valid.
+    History(&'static str),
+    /// The whole other bundle.
+    Bundle(&'static str),
+    /// Only the first certificate of the other bundle.
+    First(&'static str),
+    /// A ConfigMap that somebody else fills.
+    Foreign(Object),
+}
+
+/// A repetition of a Secret or ConfigMap, and how a change of it reaches who reads it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Copied {
+    /// The copy.
+    pub object: Object,
+    /// How it is read.
+    pub delivery: Delivery,
+}
+
+/// How a change of an object reaches the process that uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Delivery {
+    /// The process reads its files again, at the latest after this time.
+    Reloaded {
+        /// The longest that a process may go on using the old content.
+        within: Span,
+    },
+    /// A change makes a new static-pod revision, which restarts the process node by node.
+    Revisioned,
+    /// Nothing brings a change to it: a kubeconfig in somebody's home, a disk image.
+    Never,
+    /// No process reads this object itself; it flows into others.
+    Indirect,
+}
+
+/// Who has a signer's key. Only `Cluster` can be rotated by Perennial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Custody {
+    /// A Secret in the cluster.
+    Cluster,
+    /// The directory of the installation, with whoever keeps it.
+    Offline,
+    /// Nobody: it is thrown away when the last certificate that it signs is made.
+    Discarded,
+}
+
+/// How many certificates a row stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Scope {
+    /// One in the cluster.
+    Cluster,
+    /// One for each control-plane node.
+    Node,
+    /// One for each Service that asks for it.
+    Service,
+}
+
+/// On which clusters a row exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Condition {
+    /// Every cluster.
+    Always,
+    /// Platform bare metal.
+    BareMetal,
+    /// Installed from a disk image.
+    ImageBased,
+    /// An `InternalReleaseImage` manifest is part of the installation.
+    InternalReleaseImage,
+}
+
+/// Who owns a row or bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Component {
+    /// Day-1.
+    Installer,
+    /// The Kubernetes API server.
+    KubeApiserver,
+    /// The controller manager: certificates by request.
+    KubeControllerManager,
+    /// etcd.
+    Etcd,
+    /// Serving certificates of Services.
+    ServiceCa,
+}
+
+/// Which annotations a row's objects carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Annotations {
+    /// None: a file, or the annotations mean nothing there.
+    None,
+    /// The `auth.openshift.io/certificate-*` family; a missing or garbled one forces re-issue.
+    CertificateValidity,
+    /// The `service.beta.openshift.io/*` family.
+    ServiceServing,
+}
+
+/// When a leaf moves to a new signer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum FollowsSigner {
+    /// As soon as everybody who verifies it trusts the new signer.
+    AtOnce,
+    /// At its own next refresh, which comes before the old signer ends.
+    AtRefresh,
+}
+
+/// Longest common name that X.509 allows (`ub-common-name`, RFC 5280 appendix A.1).
+pub const MAX_COMMON_NAME: usize = 64;
+
+/// Every row, Day-1 first.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    day1::ROWS.iter().chain(day2::ROWS)
+}
+
+/// The row with this id.
+pub fn row(id: &str) -> Option<&'static Row> {
+    rows().find(|row| row.id == id)
+}
+
+/// The bundle with this id.
+pub fn bundle(id: &str) -> Option<&'static Bundle> {
+    BUNDLES.iter().find(|bundle| bundle.id == id)
+}
+
+/// The logical certificate with this name.
+pub fn certificate(name: &str) -> Option<&'static Certificate> {
+    CERTIFICATES.iter().find(|certificate| certificate.name == name)
+}
+
+/// The names that `spec.overrides[]` of the PKI resource accepts.
+pub fn well_known_names() -> impl Iterator<Item = &'static str> {
+    CERTIFICATES.iter().filter(|certificate| certificate.well_known).map(|certificate| certificate.name)
+}
+
+impl Certificate {
+    /// The rows that hold it.
+    pub fn rows(&self) -> impl Iterator<Item = &'static Row> {
+        let name = self.name;
+        rows().filter(move |row| row.certificate == name)
+    }
+}
+
+impl Row {
+    /// The logical certificate that this row holds.
+    pub fn logical(&self) -> &'static Certificate {
+        certificate(self.certificate).expect("a test checks that every row's certificate is listed")
+    }
+
+    /// The name by which a policy may override its key, if it has one.
+    pub fn override_name(&self) -> Option<&'static str> {
+        self.logical().well_known.then_some(self.certificate)
+    }
+
+    /// The Secret that holds it in the cluster. An adopted row has that of the row that adopts it.
+    pub fn secret(&self) -> Option<Object> {
+        match (self.home, self.succession) {
+            (Home::Secret(object), _) => Some(object),
+            (Home::Files { .. }, Succession::AdoptedBy(id)) => row(id).and_then(Row::secret),
+            (Home::Files { secret, .. }, _) => secret,
+        }
+    }
+
+    /// The row that signs it; itself where it signs itself.
+    pub fn signer_row(&self) -> &Row {
+        match self.signer {
+            Signer::Itself => self,
+            Signer::Row(id) => row(id).expect("a test checks that every signer named exists"),
+        }
+    }
+
+    /// All its names on this cluster, each once, in the order of its sources.
+    pub fn resolve_hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, MissingFact> {
+        let mut hosts = Vec::new();
+        let mut add = |host: Host| {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        };
+        for source in self.hosts {
+            source.hosts(cluster, instance)?.into_iter().for_each(&mut add);
+        }
+        if self.ip_text_as_dns {
+            let texts: Vec<Host> =
+                hosts.iter().filter(|host| matches!(host, Host::Ip(_))).map(|ip| Host::Dns(ip.to_string())).collect();
+            hosts.extend(texts);
+        }
+        Ok(hosts)
+    }
+
+    /// Its subject, when issued at `now` for these hosts.
+    pub fn resolve_subject(&self, now: Timestamp, hosts: &[Host]) -> Subject {
+        let stamped = |stem: &str| format!("{stem}@{}", now.as_second());
+        match self.subject {
+            SubjectRule::Fixed { common_name, organizations, organizational_units } => Subject {
+                common_name: common_name.to_owned(),
+                organizations: organizations.iter().map(ToString::to_string).collect(),
+                organizational_units: organizational_units.iter().map(ToString::to_string).collect(),
+            },
+            // Nothing relies on a server's common name: where no host fits, it has none.
+            SubjectRule::FirstHost => {
+                let fitting = hosts.iter().map(Host::to_string).filter(|host| host.len() <= MAX_COMMON_NAME);
+                Subject::common_name(fitting.min().unwrap_or_default())
+            }
+            SubjectRule::Stamped(stem) => Subject::common_name(stamped(stem)),
+            SubjectRule::StampedSecret => {
+                let Object { namespace, name } = self.secret().expect("a test checks that such rows have a Secret");
+                let full = stamped(&format!("{namespace}_{name}"));
+                Subject::common_name(if full.len() <= MAX_COMMON_NAME { full } else { stamped(name) })
+            }
+        }
+    }
+}
+
+impl Component {
+    /// The operator's name, as the `component` label of the metrics has it.
+    pub fn operator(self) -> &'static str {
+        match self {
+            Component::Installer => "installer",
+            Component::KubeApiserver => "kube-apiserver-operator",
+            Component::KubeControllerManager => "kube-controller-manager-operator",
+            Component::Etcd => "etcd-operator",
+            Component::ServiceCa => "service-ca-operator",
+        }
+    }
+
+    /// The value of `openshift.io/owning-component` on its objects.
+    pub fn owner(self) -> &'static str {
+        match self {
+            Component::Installer => "installer",
+            Component::KubeApiserver => "kube-apiserver",
+            Component::KubeControllerManager => "kube-controller-manager",
+            Component::Etcd => "etcd",
+            Component::ServiceCa => "service-ca",
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Day::One => "day-1",
+            Day::Two => "day-2",
+        })
+    }
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Delivery::Reloaded { within } => write!(f, "reloaded ({within})"),
+            Delivery::Revisioned => f.write_str("revisioned"),
+            Delivery::Never => f.write_str("never"),
+            Delivery::Indirect => f.write_str("indirect"),
+        }
+    }
+}
+
+impl fmt::Display for Custody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Custody::Cluster => "cluster",
+            Custody::Offline => "offline",
+            Custody::Discarded => "discarded",
+        })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scope::Cluster => "one",
+            Scope::Node => "per node",
+            Scope::Service => "per Service",
+        })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::Always => "always",
+            Condition::BareMetal => "bare metal",
+            Condition::ImageBased => "image-based installation",
+            Condition::InternalReleaseImage => "InternalReleaseImage manifest",
+        })
+    }
+}
+
+impl fmt::Display for Succession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Succession::Refresh(after) => write!(f, "after {after}"),
+            Succession::AdoptedBy(row) => write!(f, "adopted by {row}"),
+            Succession::ReplacedBy(row) => write!(f, "replaced by {row}"),
+            Succession::Never => f.write_str("never"),
+        }
+    }
+}
+
+impl fmt::Display for BundleInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BundleInput::History(row) => write!(f, "{row} (history)"),
+            BundleInput::Bundle(bundle) => f.write_str(bundle),
+            BundleInput::First(bundle) => write!(f, "{bundle} (first)"),
+            BundleInput::Foreign(object) => write!(f, "{object} (foreign)"),
+        }
+    }
+}

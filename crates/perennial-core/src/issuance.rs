@@ -1,0 +1,121 @@
+//! From a catalog row to the complete description of the certificate to make: the one way, on every day.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::{ClusterFacts, Instance, MissingFact, Row, Span, TimeScale};
+use crate::policy::{Policy, PolicySource};
+use crate::spec::{CertificateSpec, Validity};
+
+/// How far `not_before` lies in the past, so that a client whose clock is behind accepts a new certificate.
+pub const BACKDATE: Span = Span::minutes(5);
+
+/// What an issuance is decided from.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// What the cluster says about itself.
+    pub cluster: &'a ClusterFacts,
+    /// The cluster's key policy.
+    pub policy: &'a Policy,
+    /// The instant of issue.
+    pub now: Timestamp,
+    /// Real lifetimes, or a rehearsal's.
+    pub scale: TimeScale,
+}
+
+/// A certificate to make, and why its key is what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issuance {
+    /// Everything but key, serial number and signature.
+    pub spec: CertificateSpec,
+    /// The level of the policy that chose the key.
+    pub source: PolicySource,
+}
+
+impl Circumstances<'_> {
+    /// The certificate that `row` asks for now, under a signer valid for `signer` (none: it signs itself).
+    pub fn issue(&self, row: &Row, instance: &Instance, signer: Option<Validity>) -> Result<Issuance, MissingFact> {
+        let hosts = row.resolve_hosts(self.cluster, instance)?;
+        let resolved = self.policy.resolve(row.override_name(), row.usage);
+        let spec = CertificateSpec {
+            subject: row.resolve_subject(self.now, &hosts),
+            usage: row.usage,
+            hosts,
+            validity: validity(self.now, row.validity, self.scale, signer),
+            key: resolved.key,
+            extensions: Vec::new(),
+        };
+        Ok(Issuance { spec, source: resolved.source })
+    }
+}
+
+/// The life of a certificate issued at `now`: backdated, and within that of its signer on both sides.
+pub fn validity(now: Timestamp, lifetime: Span, scale: TimeScale, signer: Option<Validity>) -> Validity {
+    let now = Timestamp::from_second(now.as_second()).expect("a timestamp without its fraction is a timestamp");
+    let own =
+        Validity { not_before: before(now, BACKDATE.scaled(scale)), not_after: after(now, lifetime.scaled(scale)) };
+    match signer {
+        None => own,
+        Some(signer) => Validity {
+            not_before: own.not_before.max(signer.not_before),
+            not_after: own.not_after.min(signer.not_after),
+        },
+    }
+}
+
+/// RFC 5280 section 4.1.2.5: certificates know the years 1970 (as we write them) to 9999.
+fn before(at: Timestamp, span: SignedDuration) -> Timestamp {
+    at.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH).max(Timestamp::UNIX_EPOCH)
+}
+
+fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
+    let end_of_time = Timestamp::from_second(Timestamp::MAX.as_second()).expect("whole seconds of a timestamp");
+    at.checked_add(span).unwrap_or(end_of_time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn check(now: &str, lifetime: Span, scale: TimeScale, signer: Option<(&str, &str)>, expected: (&str, &str)) {
+        let signer = signer.map(|(a, b)| Validity { not_before: at(a), not_after: at(b) });
+        let validity = validity(at(now), lifetime, scale, signer);
+        assert_eq!((validity.not_before, validity.not_after), (at(expected.0), at(expected.1)));
+    }
+
+    #[test]
+    fn a_certificate_lives_from_five_minutes_ago_for_its_lifetime() {
+        check(
+            "2026-03-01T12:00:00.75Z",
+            Span::days(1),
+            TimeScale::FULL,
+            None,
+            ("2026-03-01T11:55:00Z", "2026-03-02T12:00:00Z"),
+        );
+    }
+
+    #[test]
+    fn a_certificate_stays_within_the_life_of_its_signer() {
+        check(
+            "2026-03-01T12:00:00Z",
+            Span::days(30),
+            TimeScale::FULL,
+            Some(("2026-03-01T11:58:00Z", "2026-03-20T00:00:00Z")),
+            ("2026-03-01T11:58:00Z", "2026-03-20T00:00:00Z"),
+        );
+    }
+
+    #[test]
+    fn a_rehearsal_shrinks_the_backdating_too() {
+        check(
+            "2026-03-01T12:00:00Z",
+            Span::days(30),
+            TimeScale::SHORT,
+            None,
+            ("2026-03-01T11:59:59Z", "2026-03-01T14:00:00Z"),
+        );
+    }
+}
