@@ -1,0 +1,140 @@
+//! The part of an OpenShift `install-config.yaml` that decides about certificates.
+//!
+//! Everything else in the file is left alone. Inside `pki` nothing is: it has the schema and the
+//! rules of the [PKI resource](crate::pki), and an unknown key there is an error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::LazyLock;
+
+use ipnet::IpNet;
+use perennial_core::key::KeySpec;
+use perennial_schema::{FieldError, Options, Schema, UnknownFields};
+use serde_json::{Value, json};
+
+use crate::invalid::InvalidObject;
+use crate::pki::KeyConfig;
+use crate::yaml;
+
+mod network;
+mod read;
+mod schema;
+
+/// What the installation decides about certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallConfig {
+    /// `metadata.name`.
+    pub cluster_name: String,
+    /// `baseDomain`, without a final dot.
+    pub base_domain: String,
+    /// `networking.serviceNetwork`: one network, or one of each IP family.
+    pub service_network: Vec<IpNet>,
+    /// `networking.machineNetwork`.
+    pub machine_network: Vec<IpNet>,
+    /// `platform`.
+    pub platform: Platform,
+    /// `pki.signerCertificates.key`: the key of every signer.
+    pub signer_key: Option<KeySpec>,
+    /// `featureGates`.
+    pub feature_gates: BTreeMap<String, bool>,
+}
+
+/// Where the cluster is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Platform {
+    /// The name, such as `baremetal`; `none` when there is no platform.
+    pub name: String,
+    /// The virtual addresses of the API: none, one, or one of each IP family.
+    pub api_vips: Vec<IpAddr>,
+    /// On bare metal, the address of the bootstrap machine in the provisioning network.
+    pub bootstrap_provisioning_ip: Option<IpAddr>,
+}
+
+/// Something in the file that works but is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The field, such as `platform.baremetal.apiVIPs[0]`.
+    pub path: String,
+    /// What is odd about it.
+    pub message: String,
+}
+
+impl InstallConfig {
+    /// The domain of the cluster, `NAME.BASEDOMAIN`.
+    pub fn cluster_domain(&self) -> String {
+        format!("{}.{}", self.cluster_name, self.base_domain)
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+/// Reads an install-config from YAML or JSON text.
+pub fn parse(text: &str) -> Result<(InstallConfig, Vec<Warning>), InvalidObject> {
+    let value = yaml::parse(text).map_err(|error| InvalidObject::syntax(NAME, error))?;
+    parse_value(value)
+}
+
+/// Reads an install-config from JSON.
+pub fn parse_value(mut value: Value) -> Result<(InstallConfig, Vec<Warning>), InvalidObject> {
+    if !value.is_object() {
+        let found = json_type(&value);
+        return Err(InvalidObject::syntax(NAME, format!("the document must be an object with keys, found {found}")));
+    }
+    yaml::normalize(&mut value);
+    OUTER.drop_nulls(&mut value);
+    let mut errors = OUTER.validate(&value, None);
+    let signer_key = signer_key(&value, &mut errors);
+    // What has the right type is read all the same, so that its errors are reported as well.
+    let mut reader = read::Reader { errors, warnings: Vec::new() };
+    let config = reader.read(&value, signer_key);
+    if reader.errors.is_empty() {
+        Ok((config, reader.warnings))
+    } else {
+        Err(InvalidObject::fields(NAME, reader.errors))
+    }
+}
+
+fn signer_key(config: &Value, errors: &mut Vec<FieldError>) -> Option<KeySpec> {
+    let pki = config.get("pki").filter(|pki| !pki.is_null())?;
+    let strict = Options { unknown_fields: UnknownFields::Refuse, ..Options::default() };
+    match PKI.admit(json!({ "pki": pki }), strict) {
+        Err(found) => {
+            // What has no path speaks of the object as a server sees it: here that is a part of a file.
+            errors.extend(found.into_iter().filter(|error| !error.path.is_empty()));
+            None
+        }
+        Ok(admitted) => {
+            let key = admitted.pointer("/pki/signerCertificates/key").cloned().unwrap_or_default();
+            let key: KeyConfig = serde_json::from_value(key).expect("the schema let it through");
+            Some(KeySpec::try_from(&key).expect("the rule let it through"))
+        }
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What messages call the file.
+const NAME: &str = "install-config";
+
+static OUTER: LazyLock<Schema> =
+    LazyLock::new(|| Schema::compile_plain(&schema::outer()).expect("the schema is a constant"));
+static PKI: LazyLock<Schema> =
+    LazyLock::new(|| Schema::compile_plain(&schema::pki()).expect("the schema is part of the definition's"));
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "expectations and schemas read best in place")]
+mod tests;

@@ -1,0 +1,180 @@
+//! The `PKI` resource: which keys the certificates of a cluster get.
+//!
+//! Versions `v1` (stored) and `v1alpha1` have one shape. The CustomResourceDefinition is generated
+//! from the types in this module, and [`parse`] judges a document with the schema and the rules of
+//! that very definition, so that what is accepted offline is accepted by the cluster.
+
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use perennial_core::policy::Policy;
+use perennial_schema::{ErrorKind, FieldError, Options, Schema, UnknownFields};
+use serde_json::{Value, json};
+
+use crate::invalid::InvalidObject;
+use crate::yaml;
+
+mod convert;
+mod crd;
+#[allow(unreachable_pub, reason = "the derive of KubeSchema repeats the type inside a function")]
+mod types;
+
+pub use convert::UnsupportedSpec;
+pub use crd::{crd, crd_yaml};
+pub use types::{
+    CategoryCertificateConfig, CertificateCategory, CertificateConfig, CertificateOverride, EcdsaCurve, EcdsaKeyConfig,
+    KeyAlgorithm, KeyConfig, PkiSpec, PkiStatus, RsaKeyConfig, v1, v1alpha1,
+};
+
+/// The resource in the version that is stored.
+pub type Pki = v1::PKI;
+
+/// The API group.
+pub const GROUP: &str = "config.openshift.io";
+/// The kind.
+pub const KIND: &str = "PKI";
+/// The plural name in URLs.
+pub const PLURAL: &str = "pkis";
+/// The served versions, the stored one first.
+pub const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
+/// The one name that the resource may have.
+pub const NAME: &str = "cluster";
+
+/// The certificates that `spec.overrides` may name, in the order of the rule in the definition.
+pub const WELL_KNOWN_NAMES: [&str; 32] = [
+    "admin-kubeconfig-signer",
+    "kubelet-bootstrap-kubeconfig-signer",
+    "kube-apiserver-localhost-signer",
+    "kube-apiserver-service-network-signer",
+    "kube-apiserver-lb-signer",
+    "root-ca",
+    "kube-apiserver-to-kubelet-signer",
+    "kube-control-plane-signer",
+    "aggregator-signer",
+    "kubelet-signer",
+    "aggregator-ca",
+    "etcd-signer",
+    "etcd-metrics-signer",
+    "service-ca",
+    "csr-signer-ca",
+    "kube-apiserver-localhost-server",
+    "kube-apiserver-service-network-server",
+    "kube-apiserver-lb-server",
+    "kube-apiserver-internal-lb-server",
+    "machine-config-server",
+    "ironic-server",
+    "etcd-peer-server",
+    "etcd-server",
+    "etcd-metrics-server",
+    "admin-kubeconfig-client",
+    "kubelet-client",
+    "kube-apiserver-to-kubelet-client",
+    "kube-control-plane-kube-controller-manager-client",
+    "kube-control-plane-kube-scheduler-client",
+    "aggregator-client",
+    "apiserver-proxy-client",
+    "journal-gatewayd-client",
+];
+
+/// Reads a PKI resource from YAML or JSON text, as strictly as a cluster with
+/// `fieldValidation=Strict` does.
+pub fn parse(text: &str) -> Result<(Pki, Policy), InvalidObject> {
+    let value = yaml::parse(text).map_err(|error| InvalidObject::syntax(KIND, error))?;
+    parse_value(value)
+}
+
+/// Reads a PKI resource from JSON.
+pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
+    yaml::normalize(&mut value);
+    let object = match value.pointer("/metadata/name").and_then(Value::as_str) {
+        Some(name) => format!("{KIND} {name:?}"),
+        None => KIND.to_owned(),
+    };
+    let mut errors = check_envelope(&value);
+    if !errors.is_empty() {
+        return Err(InvalidObject::fields(object, errors));
+    }
+    errors = check_metadata(&value);
+    let has_name = value.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    let strict = Options { unknown_fields: UnknownFields::Refuse, ..Options::default() };
+    let admitted = SCHEMA.admit(value, strict);
+    let mut stored = match admitted {
+        Ok(stored) if errors.is_empty() => stored,
+        admitted => {
+            // About a name that is not there, the rule about the name has nothing to say.
+            let found = admitted.err().unwrap_or_default().into_iter();
+            errors.extend(found.filter(|error| has_name || !error.path.is_empty()));
+            return Err(InvalidObject::fields(object, errors));
+        }
+    };
+    // The two versions have one shape.
+    stored["apiVersion"] = json!(format!("{GROUP}/{}", VERSIONS[0]));
+    let pki: Pki =
+        serde_json::from_value(stored).map_err(|error| InvalidObject::syntax(object.clone(), error.to_string()))?;
+    let policy = Policy::try_from(&pki.spec).map_err(|error| InvalidObject::syntax(object, error.to_string()))?;
+    Ok((pki, policy))
+}
+
+/// The schema of the stored version in the definition: the same for all versions.
+pub fn schema() -> Value {
+    crd::schema(&crd())
+}
+
+/// The schema of the definition, compiled once.
+static SCHEMA: LazyLock<Schema> =
+    LazyLock::new(|| Schema::compile(&schema()).expect("a test compiles the schema of the definition"));
+
+/// A document that is no PKI at all is not judged further.
+fn check_envelope(value: &Value) -> Vec<FieldError> {
+    let Some(fields) = value.as_object() else {
+        let message = "must be an object with apiVersion, kind, metadata and spec";
+        return vec![FieldError::new("", ErrorKind::TypeInvalid, value.clone(), message)];
+    };
+    let field = |name: &str| fields.get(name).cloned().filter(|value| !value.is_null());
+    let accepted = VERSIONS.map(|version| Value::from(format!("{GROUP}/{version}")));
+    let mut errors = Vec::new();
+    match field("apiVersion") {
+        None => errors.push(FieldError::without_value("apiVersion", ErrorKind::Required, "")),
+        Some(found) if accepted.contains(&found) => {}
+        Some(found) => errors.push(FieldError::unsupported("apiVersion", found, &accepted)),
+    }
+    match field("kind") {
+        None => errors.push(FieldError::without_value("kind", ErrorKind::Required, "")),
+        Some(found) if found == KIND => {}
+        Some(found) => errors.push(FieldError::new("kind", ErrorKind::Invalid, found, format!("must be {KIND}"))),
+    }
+    errors
+}
+
+/// Metadata is not in the schema: every server knows it.
+fn check_metadata(value: &Value) -> Vec<FieldError> {
+    let missing = || FieldError::without_value("metadata.name", ErrorKind::Required, format!("must be '{NAME}'"));
+    let fields = match value.get("metadata") {
+        None | Some(Value::Null) => return vec![missing()],
+        Some(Value::Object(fields)) => fields,
+        Some(other) => {
+            return vec![FieldError::new("metadata", ErrorKind::TypeInvalid, other.clone(), "must be an object")];
+        }
+    };
+    let mut errors = Vec::new();
+    if fields.get("name").is_none_or(|name| name.is_null() || name == "") {
+        errors.push(missing());
+    }
+    for (name, value) in fields {
+        let path = format!("metadata.{name}");
+        let read = serde_json::from_value::<ObjectMeta>(json!({ name: value }));
+        match read.map(|read| serde_json::to_value(read).unwrap_or_default()) {
+            Err(error) => errors.push(FieldError::new(path, ErrorKind::TypeInvalid, value.clone(), error.to_string())),
+            // What was not read is not there when it is written again.
+            Ok(written) if written.get(name).is_none() && !value.is_null() => {
+                errors.push(FieldError::without_value(path, ErrorKind::Unknown, ""));
+            }
+            Ok(_) => {}
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "expectations and schemas read best in place")]
+mod tests;
