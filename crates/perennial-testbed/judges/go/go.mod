@@ -1,0 +1,3 @@
+module perennial.dev/judge
+
+go 1.19
