@@ -1,0 +1,54 @@
+# The front door. `make help` lists what is here.
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perennial
+CARGO_TOOLS := $(CACHE)/tools/cargo/bin
+export PATH := $(CARGO_TOOLS):$(PATH)
+
+# A directory of its own for every run: keys are never overwritten.
+OUT ?= out/demo-$(shell date +%Y%m%d-%H%M%S)
+FUZZ_SECONDS ?= 10
+FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+
+.PHONY: help up test test-fast test-fuzz bench lint generate tools tools-cargo
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+up: ## Make every certificate of a new cluster from examples/install-config.yaml
+	cargo run --quiet --release --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
+
+test: tools ## Install what the tests need, and run all of them
+	cargo nextest run --workspace --all-features
+	cargo test --workspace --doc --quiet
+	$(MAKE) test-fuzz
+
+test-fast: ## The tests that need nothing but Rust
+	cargo test --workspace --exclude perennial-testbed
+
+test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
+	cargo run --quiet --manifest-path fuzz/Cargo.toml --bin seed_corpus
+	@for target in $(FUZZ_TARGETS); do \
+	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=0 || exit 1; \
+	done
+
+bench: ## Measure, each figure beside its limit
+	cargo bench --workspace
+
+lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	@for crate in crates/*; do cargo check --quiet -p $$(basename $$crate) || exit 1; done
+	cargo deny --log-level error check bans licenses sources
+	@cargo deny --log-level error check advisories || echo "advisories: not judged, or findings above (they warn, they do not block)"
+
+generate: ## Write the generated files again: CRDs and reference pages
+	cargo run --quiet --bin perennial -- crds > deploy/crds/config.openshift.io_pkis.yaml
+	cargo run --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
+
+tools: ## Install what the tests need
+	@tools/ensure all
+
+tools-cargo:
+	@tools/ensure cargo

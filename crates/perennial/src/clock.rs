@@ -1,0 +1,9 @@
+//! The one place that reads the wall clock.
+
+use jiff::Timestamp;
+
+/// This instant.
+#[expect(clippy::disallowed_methods, reason = "everything else takes `now` as an argument")]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}

@@ -1,0 +1,81 @@
+//! The metrics of an installation in the Prometheus text format, for node_exporter's textfile collector.
+//!
+//! That collector reads the classic format only, in which a counter's `# TYPE` line carries the full name and
+//! no OpenMetrics types exist; the metrics library of the operator writes OpenMetrics, so this is written here.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use perennial_core::catalog::{Component, Row};
+use perennial_core::key::KeySpec;
+
+/// One certificate that was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    /// Its row.
+    pub(crate) row: &'static Row,
+    /// Its key.
+    pub(crate) key: KeySpec,
+    /// How long key and certificate took.
+    pub(crate) duration: Duration,
+}
+
+/// Upper bounds in seconds.
+const BUCKETS: [(f64, &str); 7] =
+    [(0.01, "0.01"), (0.1, "0.1"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (5.0, "5"), (10.0, "10")];
+
+/// The whole file.
+pub(crate) fn render(samples: &[Sample]) -> String {
+    let mut text = String::new();
+    family(&mut text, "openshift_pki_certificate_info", "gauge", "Certificates and the parameters of their keys.");
+    for sample in samples {
+        let namespace = sample.row.secret().map_or("", |object| object.namespace);
+        let labels = labels(sample, &[("category", category(sample)), ("namespace", namespace)]);
+        line(&mut text, format_args!("openshift_pki_certificate_info{{{labels}}} 1"));
+    }
+    let name = "openshift_pki_certificate_generated_total";
+    family(&mut text, name, "counter", "Certificates generated, by result.");
+    for sample in samples {
+        let labels = labels(sample, &[("category", category(sample)), ("result", "success")]);
+        line(&mut text, format_args!("{name}{{{labels}}} 1"));
+    }
+    let name = "openshift_pki_certificate_generation_duration_seconds";
+    family(&mut text, name, "histogram", "Time to generate a key and its certificate.");
+    for sample in samples {
+        let seconds = sample.duration.as_secs_f64();
+        for (bound, le) in BUCKETS {
+            let labels = labels(sample, &[("le", le)]);
+            line(&mut text, format_args!("{name}_bucket{{{labels}}} {}", u8::from(seconds <= bound)));
+        }
+        line(&mut text, format_args!("{name}_bucket{{{}}} 1", labels(sample, &[("le", "+Inf")])));
+        line(&mut text, format_args!("{name}_sum{{{}}} {seconds}", labels(sample, &[])));
+        line(&mut text, format_args!("{name}_count{{{}}} 1", labels(sample, &[])));
+    }
+    text
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    line(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(text, "{line}").expect("a String takes all that is written to it");
+}
+
+fn category(sample: &Sample) -> &'static str {
+    sample.row.logical().category.name()
+}
+
+/// The labels of every family, then `more`. Values are names of ours: none needs escaping.
+fn labels(sample: &Sample, more: &[(&str, &str)]) -> String {
+    let size = sample.key.key_size().map(|bits| bits.to_string()).unwrap_or_default();
+    let common = [
+        ("certificate_name", sample.row.certificate),
+        ("algorithm", sample.key.algorithm()),
+        ("key_size", &size),
+        ("curve", sample.key.curve().map_or("", |curve| curve.name())),
+        ("component", Component::Installer.operator()),
+    ];
+    let labels: Vec<String> = common.iter().chain(more).map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    labels.join(",")
+}
