@@ -95,7 +95,7 @@ pub fn parse_value(mut value: Value) -> Result<(InstallConfig, Vec<Warning>), In
     if reader.errors.is_empty() {
         Ok((config, reader.warnings))
     } else {
-        Err(InvalidObject::fields(NAME, reader.errors))
+        Err(InvalidObject::fields(NAME, reader.errors, &value))
     }
 }
 

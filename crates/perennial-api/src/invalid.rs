@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use perennial_schema::FieldError;
+use perennial_schema::{ErrorKind, FieldError, Found};
+use serde_json::Value;
 
 /// A document that was refused, with all that is wrong with it.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +20,12 @@ pub enum Problem {
     /// The text is not one YAML or JSON document.
     Syntax(String),
     /// A field is wrong.
-    Field(FieldError),
+    Field {
+        /// In the words of an API server.
+        error: FieldError,
+        /// What those words leave out: the object that broke a rule, or what the rule accepts.
+        note: Option<String>,
+    },
 }
 
 impl InvalidObject {
@@ -27,14 +33,21 @@ impl InvalidObject {
         InvalidObject { object: object.into(), problems: vec![Problem::Syntax(text.into())] }
     }
 
-    pub(crate) fn fields(object: impl Into<String>, errors: Vec<FieldError>) -> InvalidObject {
-        InvalidObject { object: object.into(), problems: errors.into_iter().map(Problem::Field).collect() }
+    /// Errors about the fields of `document`.
+    pub(crate) fn fields(object: impl Into<String>, errors: Vec<FieldError>, document: &Value) -> InvalidObject {
+        let problem = |error: FieldError| {
+            let unsaid = error.kind == ErrorKind::Invalid && error.found == Found::Omitted && !error.path.is_empty();
+            let found = value_at(document, &error.path).filter(|_| unsaid);
+            let note = found.map(|found| format!("found {found}"));
+            Problem::Field { error, note }
+        };
+        InvalidObject { object: object.into(), problems: errors.into_iter().map(problem).collect() }
     }
 
     /// The errors that concern a field.
     pub fn field_errors(&self) -> impl Iterator<Item = &FieldError> {
         self.problems.iter().filter_map(|problem| match problem {
-            Problem::Field(error) => Some(error),
+            Problem::Field { error, .. } => Some(error),
             Problem::Syntax(_) => None,
         })
     }
@@ -54,9 +67,19 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::Syntax(text) => f.write_str(text),
-            Problem::Field(error) => error.fmt(f),
+            Problem::Field { error, note: None } => error.fmt(f),
+            Problem::Field { error, note: Some(note) } => write!(f, "{error}; {note}"),
         }
     }
+}
+
+/// The value at a path such as `spec.overrides[2].certificate`.
+pub(crate) fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
+    let steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+    steps.fold(Some(document), |value, step| match value? {
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        other => other.get(step),
+    })
 }
 
 impl std::error::Error for InvalidObject {}

@@ -40,42 +40,6 @@ pub const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 /// The one name that the resource may have.
 pub const NAME: &str = "cluster";
 
-/// The certificates that `spec.overrides` may name, in the order of the rule in the definition.
-pub const WELL_KNOWN_NAMES: [&str; 32] = [
-    "admin-kubeconfig-signer",
-    "kubelet-bootstrap-kubeconfig-signer",
-    "kube-apiserver-localhost-signer",
-    "kube-apiserver-service-network-signer",
-    "kube-apiserver-lb-signer",
-    "root-ca",
-    "kube-apiserver-to-kubelet-signer",
-    "kube-control-plane-signer",
-    "aggregator-signer",
-    "kubelet-signer",
-    "aggregator-ca",
-    "etcd-signer",
-    "etcd-metrics-signer",
-    "service-ca",
-    "csr-signer-ca",
-    "kube-apiserver-localhost-server",
-    "kube-apiserver-service-network-server",
-    "kube-apiserver-lb-server",
-    "kube-apiserver-internal-lb-server",
-    "machine-config-server",
-    "ironic-server",
-    "etcd-peer-server",
-    "etcd-server",
-    "etcd-metrics-server",
-    "admin-kubeconfig-client",
-    "kubelet-client",
-    "kube-apiserver-to-kubelet-client",
-    "kube-control-plane-kube-controller-manager-client",
-    "kube-control-plane-kube-scheduler-client",
-    "aggregator-client",
-    "apiserver-proxy-client",
-    "journal-gatewayd-client",
-];
-
 /// Reads a PKI resource from YAML or JSON text, as strictly as a cluster with
 /// `fieldValidation=Strict` does.
 pub fn parse(text: &str) -> Result<(Pki, Policy), InvalidObject> {
@@ -92,19 +56,21 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
     };
     let mut errors = check_envelope(&value);
     if !errors.is_empty() {
-        return Err(InvalidObject::fields(object, errors));
+        return Err(InvalidObject::fields(object, errors, &value));
     }
     errors = check_metadata(&value);
     let has_name = value.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     let strict = Options { unknown_fields: UnknownFields::Refuse, ..Options::default() };
-    let admitted = SCHEMA.admit(value, strict);
+    let admitted = SCHEMA.admit(value.clone(), strict);
     let mut stored = match admitted {
         Ok(stored) if errors.is_empty() => stored,
         admitted => {
             // About a name that is not there, the rule about the name has nothing to say.
             let found = admitted.err().unwrap_or_default().into_iter();
             errors.extend(found.filter(|error| has_name || !error.path.is_empty()));
-            return Err(InvalidObject::fields(object, errors));
+            let mut invalid = InvalidObject::fields(object, errors, &value);
+            invalid.problems.iter_mut().for_each(|problem| crd::note_well_known_names(problem, &value));
+            return Err(invalid);
         }
     };
     // The two versions have one shape.

@@ -7,6 +7,7 @@ use perennial_core::key::KeySpec;
 use perennial_core::policy::{Category, PolicySource};
 use serde::Serialize;
 
+use crate::output;
 use crate::table::Table;
 
 /// One certificate.
@@ -57,8 +58,7 @@ impl CertificateItem {
 
 /// `{"items": […]}`.
 pub(crate) fn print_json(items: &[CertificateItem], out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Items { items })?;
-    writeln!(out)
+    output::json(&Items { items }, out)
 }
 
 /// One line a certificate.

@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod install;
 mod item;
+mod output;
 mod table;
 
 use std::process::ExitCode;

@@ -177,19 +177,19 @@ fn networks_are_checked() {
     );
     check_with(
         "networking: {serviceNetwork: [10.0.0.0/16, 10.1.0.0/16]}",
-        expect![
-            "networking.serviceNetwork: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv4"
-        ],
+        expect![[
+            r#"networking.serviceNetwork: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv4; found ["10.0.0.0/16","10.1.0.0/16"]"#
+        ]],
     );
     check_with(
         "networking: {serviceNetwork: ['fd00::/112', 'fd01::/112']}",
-        expect![
-            "networking.serviceNetwork: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv6"
-        ],
+        expect![[
+            r#"networking.serviceNetwork: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv6; found ["fd00::/112","fd01::/112"]"#
+        ]],
     );
     check_with(
         "networking: {serviceNetwork: [10.0.0.0/16, 'fd00::/112', 10.1.0.0/16]}",
-        expect!["networking.serviceNetwork: Too many: 3: must have at most 2 items"],
+        expect![[r#"networking.serviceNetwork: Too many: 3: must have at most 2 items"#]],
     );
     check_with(
         "networking: {serviceNetwork: [10.0.0.0, nonsense/8, 10.0.0.0/-1, '10.0.0.0/+8', 01.0.0.0/8]}",
@@ -273,9 +273,9 @@ fn virtual_addresses_are_found() {
     );
     check_with(
         &on("openstack", "{apiVIPs: [10.0.0.5, 10.0.0.6]}"),
-        expect![
-            "platform.openstack.apiVIPs: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv4"
-        ],
+        expect![[
+            r#"platform.openstack.apiVIPs: Invalid value: two entries must be one of IPv4 and one of IPv6; both are IPv4; found ["10.0.0.5","10.0.0.6"]"#
+        ]],
     );
     check_with(
         &on("openstack", "{apiVIPs: [1, 10.0.0.256, 10.0.0.6]}"),
@@ -322,7 +322,7 @@ fn virtual_addresses_are_found() {
         baremtal with API at []
         warning: platform: "baremtal" is not known; known are aws, azure, baremetal, external, gcp, ibmcloud, libvirt, nutanix, openstack, ovirt, powervs, vsphere and none"#]],
     );
-    check_with("platform: {aws: {}, gcp: {}}", expect!["platform: Too many: 2: must have at most 1 item"]);
+    check_with("platform: {aws: {}, gcp: {}}", expect![[r#"platform: Too many: 2: must have at most 1 item"#]]);
     check_with(
         "platform: aws",
         expect![[r#"platform: Invalid value: "string": platform in body must be of type object: "string""#]],
@@ -403,8 +403,8 @@ fn bare_metal_has_a_provisioning_network() {
 
 #[test]
 fn the_key_of_signers_has_the_rules_of_the_resource() {
-    check_key("{algorithm: RSA, rsa: {keySize: 4096}}", expect!["signers RSA 4096"]);
-    check_key("{algorithm: ECDSA, ecdsa: {curve: P521}}", expect!["signers ECDSA P521"]);
+    check_key("{algorithm: RSA, rsa: {keySize: 4096}}", expect![[r#"signers RSA 4096"#]]);
+    check_key("{algorithm: ECDSA, ecdsa: {curve: P521}}", expect![[r#"signers ECDSA P521"#]]);
     check_key(
         "{algorithm: RSA, rsa: {keySize: 1024}}",
         expect![[
@@ -431,36 +431,36 @@ fn the_key_of_signers_has_the_rules_of_the_resource() {
     );
     check_key(
         "{algorithm: RSA, ecdsa: {curve: P256}}",
-        expect![
-            "pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","ecdsa":{"curve":"P256"}}"#
+        ]],
     );
     check_key(
         "{algorithm: ECDSA, rsa: {keySize: 2048}}",
-        expect![
-            "pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"ECDSA","rsa":{"keySize":2048}}"#
+        ]],
     );
     check_key(
         "{algorithm: RSA, rsa: {keySize: 2048}, ecdsa: {curve: P256}}",
-        expect![
-            "pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","rsa":{"keySize":2048},"ecdsa":{"curve":"P256"}}"#
+        ]],
     );
     check_key(
         "{algorithm: RSA}",
-        expect![
-            "pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA"}"#
+        ]],
     );
-    check_key("{rsa: {keySize: 2048}}", expect!["pki.signerCertificates.key.algorithm: Required value"]);
+    check_key("{rsa: {keySize: 2048}}", expect![[r#"pki.signerCertificates.key.algorithm: Required value"#]]);
     check_key(
         "{algorithm: RSA, rsa: {keySize: 2048, hash: sha1}}",
         expect![[r#"unknown field "pki.signerCertificates.key.rsa.hash""#]],
     );
-    check_key("null", expect!["pki.signerCertificates.key: Required value"]);
-    check_with("pki: {}", expect!["pki.signerCertificates: Required value"]);
-    check_with("pki: {signerCertificates: {}}", expect!["pki.signerCertificates.key: Required value"]);
+    check_key("null", expect![[r#"pki.signerCertificates.key: Required value"#]]);
+    check_with("pki: {}", expect![[r#"pki.signerCertificates: Required value"#]]);
+    check_with("pki: {signerCertificates: {}}", expect![[r#"pki.signerCertificates.key: Required value"#]]);
     check_with(
         "pki: {signerCertificates: {key: {algorithm: RSA, rsa: {keySize: 2048}}}, categories: []}",
         expect![[r#"unknown field "pki.categories""#]],
@@ -514,7 +514,7 @@ pki: {signerCertificates: {key: {algorithm: RSA}}}
 ",
         expect![[r#"
             baseDomain: Required value
-            pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA
+            pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA"}
             metadata.name: Invalid value: "UPPER": must consist of lower case letters, digits, '-' and '.', and each part between dots must start and end with a letter or digit and have at most 63 characters
             networking.serviceNetwork[0]: Invalid value: "10.0.0.1/16": has bits set beyond the prefix: the network is 10.0.0.0/16
             networking.machineNetwork[0].cidr: Invalid value: "x": must be a network such as 10.0.0.0/16 or fd00::/48: there is no prefix length
@@ -525,25 +525,25 @@ pki: {signerCertificates: {key: {algorithm: RSA}}}
 
 #[test]
 fn what_is_no_file_is_refused() {
-    check("", expect!["the document is empty"]);
-    check("[]", expect!["the document must be an object with keys, found a list"]);
-    check("text", expect!["the document must be an object with keys, found text"]);
+    check("", expect![[r#"the document is empty"#]]);
+    check("[]", expect![[r#"the document must be an object with keys, found a list"#]]);
+    check("text", expect![[r#"the document must be an object with keys, found text"#]]);
     check("metadata: {name: a}\nmetadata: {name: b}\n", expect![[r#"duplicate entry with key "metadata""#]]);
     check(
         "metadata:\n\tname: a\n",
-        expect![
-            "found character that cannot start any token at line 2 column 1, while scanning for the next token: indent with spaces, not with tabs"
-        ],
+        expect![[
+            r#"found character that cannot start any token at line 2 column 1, while scanning for the next token: indent with spaces, not with tabs"#
+        ]],
     );
     check(
         "metadata: {name: a\n",
-        expect![
-            "did not find expected ',' or '}' at line 2 column 1, while parsing a flow mapping at line 1 column 11"
-        ],
+        expect![[
+            r#"did not find expected ',' or '}' at line 2 column 1, while parsing a flow mapping at line 1 column 11"#
+        ]],
     );
     check(
         "metadata: {name: a}\n---\nmetadata: {name: b}\n",
-        expect!["there is more than one document; one is expected"],
+        expect![[r#"there is more than one document; one is expected"#]],
     );
 }
 

@@ -3,9 +3,12 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use kube::core::crd::merge_crds;
+use perennial_core::catalog::well_known_names;
 use serde_json::Value;
 
-use super::{VERSIONS, WELL_KNOWN_NAMES, v1, v1alpha1};
+use crate::invalid::{Problem, value_at};
+
+use super::{VERSIONS, v1, v1alpha1};
 
 /// The definition with all versions.
 pub fn crd() -> CustomResourceDefinition {
@@ -30,9 +33,23 @@ pub(super) fn schema(crd: &CustomResourceDefinition) -> Value {
     serde_json::to_value(schema.expect("the stored version has a schema")).expect("a schema is plain data")
 }
 
-/// The rule that an override names one of the [`WELL_KNOWN_NAMES`].
+/// What a broken [`well_known_rule`] says.
+pub(super) const WELL_KNOWN_MESSAGE: &str = "certificateName must be a well-known certificate name";
+
+/// Says which name was found, and which are accepted, where [`well_known_rule`] is broken.
+pub(super) fn note_well_known_names(problem: &mut Problem, document: &Value) {
+    if let Problem::Field { error, note } = problem
+        && error.message == WELL_KNOWN_MESSAGE
+        && let Some(found) = value_at(document, &error.path)
+    {
+        let names: Vec<&str> = well_known_names().collect();
+        *note = Some(format!("found {}, accepted are {}", found["certificateName"], names.join(", ")));
+    }
+}
+
+/// The rule that an override names one of the well-known certificates.
 pub(super) fn well_known_rule() -> String {
-    let names: Vec<String> = WELL_KNOWN_NAMES.iter().map(|name| format!("'{name}'")).collect();
+    let names: Vec<String> = well_known_names().map(|name| format!("'{name}'")).collect();
     format!("self.certificateName in [{}]", names.join(", "))
 }
 

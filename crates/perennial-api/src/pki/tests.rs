@@ -8,6 +8,42 @@ use proptest::prelude::*;
 use super::*;
 use crate::invalid::Problem;
 
+/// Written down once more, so that the catalog cannot lose one unnoticed.
+const WELL_KNOWN_NAMES: [&str; 32] = [
+    "admin-kubeconfig-signer",
+    "kubelet-bootstrap-kubeconfig-signer",
+    "kube-apiserver-localhost-signer",
+    "kube-apiserver-service-network-signer",
+    "kube-apiserver-lb-signer",
+    "root-ca",
+    "kube-apiserver-to-kubelet-signer",
+    "kube-control-plane-signer",
+    "aggregator-signer",
+    "kubelet-signer",
+    "aggregator-ca",
+    "etcd-signer",
+    "etcd-metrics-signer",
+    "service-ca",
+    "csr-signer-ca",
+    "kube-apiserver-localhost-server",
+    "kube-apiserver-service-network-server",
+    "kube-apiserver-lb-server",
+    "kube-apiserver-internal-lb-server",
+    "machine-config-server",
+    "ironic-server",
+    "etcd-peer-server",
+    "etcd-server",
+    "etcd-metrics-server",
+    "admin-kubeconfig-client",
+    "kubelet-client",
+    "kube-apiserver-to-kubelet-client",
+    "kube-control-plane-kube-controller-manager-client",
+    "kube-control-plane-kube-scheduler-client",
+    "aggregator-client",
+    "apiserver-proxy-client",
+    "journal-gatewayd-client",
+];
+
 /// What follows an error that makes rules meaningless.
 const RULES_SKIPPED: &str = "<nil>: Invalid value: null: some validation rules were not checked because the object \
                              was invalid; correct the existing errors to complete validation";
@@ -28,6 +64,11 @@ fn judge(document: &str) -> String {
     }
 }
 
+#[test]
+fn the_catalog_knows_every_well_known_name() {
+    assert_eq!(perennial_core::catalog::well_known_names().collect::<Vec<_>>(), WELL_KNOWN_NAMES);
+}
+
 /// Checks a spec, in every version.
 fn check(spec: &str, expected: Expect) {
     let judge_as = |version| {
@@ -45,9 +86,9 @@ fn check_key(key: &str, expected: Expect) {
 
 #[test]
 fn an_empty_policy_is_accepted() {
-    check("{}", expect!["accepted: "]);
-    check("{categories: [], overrides: []}", expect!["accepted: "]);
-    check("{defaults: null, categories: null, overrides: null}", expect!["accepted: "]);
+    check("{}", expect![[r#"accepted: "#]]);
+    check("{categories: [], overrides: []}", expect![[r#"accepted: "#]]);
+    check("{defaults: null, categories: null, overrides: null}", expect![[r#"accepted: "#]]);
 }
 
 #[test]
@@ -80,9 +121,9 @@ fn all_levels_together_are_accepted() {
   overrides:
   - {certificateName: etcd-signer, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P521}}}}
   - {certificateName: service-ca, certificate: {key: {algorithm: RSA, rsa: {keySize: 3072}}}}",
-        expect![
-            "accepted: defaults ECDSA P256, SignerCertificate RSA 4096, ClientCertificate ECDSA P384, etcd-signer ECDSA P521, service-ca RSA 3072"
-        ],
+        expect![[
+            r#"accepted: defaults ECDSA P256, SignerCertificate RSA 4096, ClientCertificate ECDSA P384, etcd-signer ECDSA P521, service-ca RSA 3072"#
+        ]],
     );
 }
 
@@ -90,47 +131,47 @@ fn all_levels_together_are_accepted() {
 fn the_parameters_must_be_those_of_the_algorithm() {
     check_key(
         "{algorithm: RSA, ecdsa: {curve: P256}}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","ecdsa":{"curve":"P256"}}"#
+        ]],
     );
     check_key(
         "{algorithm: ECDSA, rsa: {keySize: 2048}}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"ECDSA","rsa":{"keySize":2048}}"#
+        ]],
     );
     check_key(
         "{algorithm: RSA, rsa: {keySize: 2048}, ecdsa: {curve: P256}}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","rsa":{"keySize":2048},"ecdsa":{"curve":"P256"}}"#
+        ]],
     );
     check_key(
         "{algorithm: ECDSA, rsa: {keySize: 2048}, ecdsa: {curve: P256}}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"ECDSA","rsa":{"keySize":2048},"ecdsa":{"curve":"P256"}}"#
+        ]],
     );
     check_key(
         "{algorithm: RSA}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA"}"#
+        ]],
     );
     check_key(
         "{algorithm: ECDSA}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"ECDSA"}"#
+        ]],
     );
     check_key(
         "{algorithm: RSA, rsa: null}",
-        expect![
-            "spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"
-        ],
+        expect![[
+            r#"spec.defaults.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","rsa":null}"#
+        ]],
     );
-    check_key("{algorithm: RSA, rsa: {keySize: 2048}, ecdsa: null}", expect!["accepted: defaults RSA 2048"]);
+    check_key("{algorithm: RSA, rsa: {keySize: 2048}, ecdsa: null}", expect![[r#"accepted: defaults RSA 2048"#]]);
 }
 
 #[test]
@@ -317,21 +358,27 @@ fn unknown_names_are_refused() {
     };
     check(
         &named("my-signer"),
-        expect!["spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name"],
+        expect![[
+            r#"spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name; found "my-signer", accepted are admin-kubeconfig-signer, kubelet-bootstrap-kubeconfig-signer, kube-apiserver-localhost-signer, kube-apiserver-service-network-signer, kube-apiserver-lb-signer, root-ca, kube-apiserver-to-kubelet-signer, kube-control-plane-signer, aggregator-signer, kubelet-signer, aggregator-ca, etcd-signer, etcd-metrics-signer, service-ca, csr-signer-ca, kube-apiserver-localhost-server, kube-apiserver-service-network-server, kube-apiserver-lb-server, kube-apiserver-internal-lb-server, machine-config-server, ironic-server, etcd-peer-server, etcd-server, etcd-metrics-server, admin-kubeconfig-client, kubelet-client, kube-apiserver-to-kubelet-client, kube-control-plane-kube-controller-manager-client, kube-control-plane-kube-scheduler-client, aggregator-client, apiserver-proxy-client, journal-gatewayd-client"#
+        ]],
     );
     check(
         &named("my-namespace/my-service"),
-        expect!["spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name"],
+        expect![[
+            r#"spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name; found "my-namespace/my-service", accepted are admin-kubeconfig-signer, kubelet-bootstrap-kubeconfig-signer, kube-apiserver-localhost-signer, kube-apiserver-service-network-signer, kube-apiserver-lb-signer, root-ca, kube-apiserver-to-kubelet-signer, kube-control-plane-signer, aggregator-signer, kubelet-signer, aggregator-ca, etcd-signer, etcd-metrics-signer, service-ca, csr-signer-ca, kube-apiserver-localhost-server, kube-apiserver-service-network-server, kube-apiserver-lb-server, kube-apiserver-internal-lb-server, machine-config-server, ironic-server, etcd-peer-server, etcd-server, etcd-metrics-server, admin-kubeconfig-client, kubelet-client, kube-apiserver-to-kubelet-client, kube-control-plane-kube-controller-manager-client, kube-control-plane-kube-scheduler-client, aggregator-client, apiserver-proxy-client, journal-gatewayd-client"#
+        ]],
     );
     check(
         &named("Etcd-Signer"),
-        expect!["spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name"],
+        expect![[
+            r#"spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name; found "Etcd-Signer", accepted are admin-kubeconfig-signer, kubelet-bootstrap-kubeconfig-signer, kube-apiserver-localhost-signer, kube-apiserver-service-network-signer, kube-apiserver-lb-signer, root-ca, kube-apiserver-to-kubelet-signer, kube-control-plane-signer, aggregator-signer, kubelet-signer, aggregator-ca, etcd-signer, etcd-metrics-signer, service-ca, csr-signer-ca, kube-apiserver-localhost-server, kube-apiserver-service-network-server, kube-apiserver-lb-server, kube-apiserver-internal-lb-server, machine-config-server, ironic-server, etcd-peer-server, etcd-server, etcd-metrics-server, admin-kubeconfig-client, kubelet-client, kube-apiserver-to-kubelet-client, kube-control-plane-kube-controller-manager-client, kube-control-plane-kube-scheduler-client, aggregator-client, apiserver-proxy-client, journal-gatewayd-client"#
+        ]],
     );
     check(
         &named("''"),
         expect![[r#"
-        spec.overrides[0].certificateName: Invalid value: "": spec.overrides[0].certificateName in body should be at least 1 chars long
-        spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name"#]],
+            spec.overrides[0].certificateName: Invalid value: "": spec.overrides[0].certificateName in body should be at least 1 chars long
+            spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name; found "", accepted are admin-kubeconfig-signer, kubelet-bootstrap-kubeconfig-signer, kube-apiserver-localhost-signer, kube-apiserver-service-network-signer, kube-apiserver-lb-signer, root-ca, kube-apiserver-to-kubelet-signer, kube-control-plane-signer, aggregator-signer, kubelet-signer, aggregator-ca, etcd-signer, etcd-metrics-signer, service-ca, csr-signer-ca, kube-apiserver-localhost-server, kube-apiserver-service-network-server, kube-apiserver-lb-server, kube-apiserver-internal-lb-server, machine-config-server, ironic-server, etcd-peer-server, etcd-server, etcd-metrics-server, admin-kubeconfig-client, kubelet-client, kube-apiserver-to-kubelet-client, kube-control-plane-kube-controller-manager-client, kube-control-plane-kube-scheduler-client, aggregator-client, apiserver-proxy-client, journal-gatewayd-client"#]],
     );
     check(
         &named(&"x".repeat(254)),
@@ -429,11 +476,11 @@ fn documents_that_are_no_pki_are_refused() {
     let check = |document: &str, expected: Expect| expected.assert_eq(&judge(document));
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: default}, spec: {}}",
-        expect!["<nil>: Invalid value: pki is a singleton, .metadata.name must be 'cluster'"],
+        expect![[r#"<nil>: Invalid value: pki is a singleton, .metadata.name must be 'cluster'"#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: ''}, spec: {}}",
-        expect!["metadata.name: Required value: must be 'cluster'"],
+        expect![[r#"metadata.name: Required value: must be 'cluster'"#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {}, spec: {defaults: {}}}",
@@ -443,7 +490,7 @@ fn documents_that_are_no_pki_are_refused() {
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: 7}, spec: {}}",
-        expect!["metadata.name: Invalid value: 7: invalid type: integer `7`, expected a string"],
+        expect![[r#"metadata.name: Invalid value: 7: invalid type: integer `7`, expected a string"#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: cluster, spec: {}}",
@@ -451,7 +498,7 @@ fn documents_that_are_no_pki_are_refused() {
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster, labels: 1}, spec: {}}",
-        expect!["metadata.labels: Invalid value: 1: invalid type: integer `1`, expected a map"],
+        expect![[r#"metadata.labels: Invalid value: 1: invalid type: integer `1`, expected a map"#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: x, lables: {}, uid: 1}, spec: {defaults: {}}}",
@@ -463,7 +510,7 @@ fn documents_that_are_no_pki_are_refused() {
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster, labels: {a: b}, creationTimestamp: null, finalizers: []}, spec: {}}",
-        expect!["accepted: "],
+        expect![[r#"accepted: "#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster}}",
@@ -473,7 +520,7 @@ fn documents_that_are_no_pki_are_refused() {
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, spec: {}}",
-        expect!["metadata.name: Required value: must be 'cluster'"],
+        expect![[r#"metadata.name: Required value: must be 'cluster'"#]],
     );
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster}, spec: {}, extra: 1}",
@@ -495,12 +542,12 @@ fn documents_that_are_no_pki_are_refused() {
         apiVersion: Required value
         kind: Required value"#]],
     );
-    check("[]", expect!["<nil>: Invalid value: []: must be an object with apiVersion, kind, metadata and spec"]);
+    check("[]", expect![[r#"<nil>: Invalid value: []: must be an object with apiVersion, kind, metadata and spec"#]]);
     check(
         "just text",
         expect![[r#"<nil>: Invalid value: "just text": must be an object with apiVersion, kind, metadata and spec"#]],
     );
-    check("", expect!["the document is empty"]);
+    check("", expect![[r#"the document is empty"#]]);
 }
 
 #[test]
@@ -519,10 +566,10 @@ fn an_unsupported_spec_is_named() {
     let mut spec = PkiSpec::from(&Policy { defaults: Some(KeySpec::ALL[0]), ..Policy::default() });
     let key = &mut spec.defaults.as_mut().unwrap().key;
     key.rsa.as_mut().unwrap().key_size = 1024;
-    expect!["spec.defaults.key: RSA keys have 2048, 3072 or 4096 bits, found 1024"]
+    expect![[r#"spec.defaults.key: RSA keys have 2048, 3072 or 4096 bits, found 1024"#]]
         .assert_eq(&Policy::try_from(&spec).unwrap_err().to_string());
     spec.defaults.as_mut().unwrap().key.rsa = None;
-    expect!["spec.defaults.key: algorithm must match the configuration: found Rsa without rsa and without ecdsa"]
+    expect![[r#"spec.defaults.key: algorithm must match the configuration: found Rsa without rsa and without ecdsa"#]]
         .assert_eq(&Policy::try_from(&spec).unwrap_err().to_string());
 }
 

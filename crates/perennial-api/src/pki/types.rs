@@ -95,7 +95,7 @@ pub struct CategoryCertificateConfig {
 /// CertificateOverride says how one certificate is made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new(super::crd::well_known_rule()).message("certificateName must be a well-known certificate name"))]
+#[x_kube(validation = Rule::new(super::crd::well_known_rule()).message(super::crd::WELL_KNOWN_MESSAGE))]
 pub struct CertificateOverride {
     /// certificateName is the well-known name of a certificate of the platform, such as
     /// etcd-signer, service-ca, kube-apiserver-lb-server or admin-kubeconfig-client. Certificates of

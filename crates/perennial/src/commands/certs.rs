@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::item::CertificateItem;
+use crate::output;
 use crate::table::Table;
 
 /// The catalog: every signer, bundle and certificate that Perennial knows.
@@ -78,11 +79,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Outcome> {
     match args.output {
         Format::Table => print_tables(policy.as_ref(), false, out)?,
         Format::Wide => print_tables(policy.as_ref(), true, out)?,
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &items(&policy.unwrap_or_default()))?;
-            writeln!(out)?;
-        }
-        Format::Yaml => write!(out, "{}", serde_norway::to_string(&items(&policy.unwrap_or_default()))?)?,
+        Format::Json => output::json(&items(&policy.unwrap_or_default()), out)?,
+        Format::Yaml => output::yaml(&items(&policy.unwrap_or_default()), out)?,
         Format::Markdown => print_page(out)?,
     }
     Ok(Outcome::Done)
@@ -99,27 +97,36 @@ fn resolve(policy: &Policy, row: &Row) -> Resolved {
     policy.resolve(row.override_name(), row.usage)
 }
 
+/// The row that a policy is about: that of the running cluster, which rotates, or else the only one.
+fn governed(certificate: &Certificate) -> &'static Row {
+    certificate.rows().max_by_key(|row| row.day).expect("a test checks that every certificate has a row")
+}
+
 fn warnings(policy: &Policy) -> Vec<KeyWarning> {
-    rows()
-        .flat_map(|row| {
-            let signer = match row.signer {
-                Signer::Itself => None,
-                Signer::Row(_) => Some(row.signer_row()),
-            };
-            let signer = signer.map(|signer| (signer.certificate, resolve(policy, signer).key));
-            key_warnings(row.certificate, resolve(policy, row).key, row.validity, signer)
-        })
-        .collect::<std::collections::BTreeSet<_>>()
-        .into_iter()
-        .collect()
+    let warnings = |certificate: &Certificate| {
+        let row = governed(certificate);
+        let signer = match row.signer {
+            Signer::Itself => None,
+            Signer::Row(_) => Some(row.signer_row()),
+        };
+        let signer = signer.map(|signer| (signer.certificate, resolve(policy, signer).key));
+        key_warnings(row.certificate, resolve(policy, row).key, row.validity, signer)
+    };
+    CERTIFICATES.iter().flat_map(warnings).collect()
 }
 
 fn items(policy: &Policy) -> CatalogItems {
     let item = |certificate: &'static Certificate| {
-        let rows: Vec<&'static Row> = certificate.rows().collect();
-        let resolved = resolve(policy, rows.first().expect("a test checks that every certificate has a row"));
+        let resolved = resolve(policy, governed(certificate));
         let (algorithm, key_size, curve) = CertificateItem::key(resolved.key);
-        CatalogItem { certificate, algorithm, key_size, curve, policy_source: resolved.source, rows }
+        CatalogItem {
+            certificate,
+            algorithm,
+            key_size,
+            curve,
+            policy_source: resolved.source,
+            rows: certificate.rows().collect(),
+        }
     };
     CatalogItems { items: CERTIFICATES.iter().map(item).collect(), bundles: BUNDLES }
 }
@@ -138,17 +145,17 @@ fn print_tables(policy: Option<&Policy>, wide: bool, out: &mut dyn Write) -> io:
 }
 
 fn key_table(policy: &Policy) -> Table {
-    let mut table = Table::new(&["NAME", "CATEGORY", "DAY", "USAGE", "KEY", "FROM", "VALIDITY", "SIGNER"]);
-    for row in rows() {
+    let mut table = Table::new(&["NAME", "CATEGORY", "USAGE", "KEY", "FROM", "VALIDITY", "ROTATES", "SIGNER"]);
+    for row in CERTIFICATES.iter().map(governed) {
         let resolved = resolve(policy, row);
         table.row([
             row.certificate.to_owned(),
             short_category(row),
-            row.day.to_string(),
             row.usage.to_string(),
             resolved.key.to_string(),
             resolved.source.to_string(),
             row.validity.to_string(),
+            row.succession.to_string(),
             signer_text(row),
         ]);
     }

@@ -1,0 +1,122 @@
+//! `perennial certs --catalog` and `perennial crds` from the outside, and the pages that they generate.
+
+mod common;
+
+use std::fs;
+
+use common::{perennial, texts};
+use expect_test::{Expect, expect};
+use serde_json::Value;
+
+/// The committed file is what the command prints.
+fn check_generated(path: &str, arguments: &[&str]) {
+    let (stdout, stderr, code) = texts(&perennial(arguments));
+    assert_eq!((stderr.as_str(), code), ("", 0));
+    let committed = fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    assert!(stdout == committed, "{path} is out of date: run `make generate`");
+}
+
+#[test]
+fn generated_files_are_up_to_date() {
+    check_generated("docs/reference/catalog.md", &["certs", "--catalog", "-o", "markdown"]);
+    check_generated("deploy/crds/config.openshift.io_pkis.yaml", &["crds"]);
+}
+
+#[test]
+fn json_and_yaml_say_the_same() {
+    let (json, ..) = texts(&perennial(&["certs", "--catalog", "-o", "json"]));
+    let (yaml, ..) = texts(&perennial(&["certs", "--catalog", "-o", "yaml"]));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_norway::from_str::<Value>(&yaml).unwrap());
+    let well_known = json["items"].as_array().unwrap().iter().filter(|item| item["wellKnown"] == true).count();
+    assert_eq!(well_known, 32);
+}
+
+/// What the listing says about a certificate under a policy, and what is warned about.
+fn check_policy(spec: &str, name: &str, expected: &Expect) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pki.yaml");
+    fs::write(
+        &file,
+        format!("apiVersion: config.openshift.io/v1\nkind: PKI\nmetadata: {{name: cluster}}\nspec: {spec}\n"),
+    )
+    .unwrap();
+    let output = perennial(&["certs", "--catalog", "--policy", file.to_str().unwrap()]);
+    let (stdout, stderr, _) = texts(&output);
+    let lines = stdout
+        .lines()
+        .filter(|line| line.starts_with(&format!("{name} ")))
+        .chain(stderr.lines().filter(|line| line.contains(name)));
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text: Vec<String> = lines.map(|line| words(&line.replace(directory.path().to_str().unwrap(), "DIR"))).collect();
+    expected.assert_eq(&text.join("\n"));
+}
+
+#[test]
+fn a_policy_shows_which_key_each_certificate_gets() {
+    let spec = "{defaults: {key: {algorithm: RSA, rsa: {keySize: 3072}}}, \
+                categories: [{category: ServingCertificate, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P384}}}}], \
+                overrides: [{certificateName: kubelet-signer, certificate: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}]}";
+    check_policy(
+        spec,
+        "kubelet-signer",
+        &expect!["kubelet-signer Signer signer RSA 4096 override 60d after 30d (self)"],
+    );
+    check_policy(
+        spec,
+        "etcd-server",
+        &expect![[r#"
+            etcd-server Serving peer ECDSA P384 category 1095d after 803d etcd-signer
+            warning: etcd-server: ECDSA P384 is stronger than its signer etcd-signer with RSA 3072, which limits it"#]],
+    );
+    check_policy(
+        spec,
+        "service-serving",
+        &expect![[r#"
+            service-serving Serving serving ECDSA P384 category 730d after 584d service-ca
+            warning: service-serving: ECDSA P384 is stronger than its signer service-ca with RSA 3072, which limits it"#]],
+    );
+    check_policy(
+        spec,
+        "aggregator-client",
+        &expect!["aggregator-client Client client RSA 3072 defaults 30d after 15d aggregator-signer"],
+    );
+}
+
+#[test]
+fn a_wrong_policy_is_refused() {
+    check_policy(
+        "{defaults: {key: {algorithm: RSA, rsa: {keySize: 512}}}}",
+        "keySize",
+        &expect![[
+            r#"spec.defaults.key.rsa.keySize: Unsupported value: 512: supported values: "2048", "3072", "4096""#
+        ]],
+    );
+}
+
+#[test]
+fn help_is_there_for_everybody() {
+    for arguments in [&["--help"][..], &["install", "--help"], &["certs", "--help"], &["crds", "--help"]] {
+        let (stdout, _, code) = texts(&perennial(arguments));
+        assert_eq!(code, 0);
+        assert!(stdout.contains("Usage: perennial"), "{stdout}");
+    }
+    let (_, stderr, code) = texts(&perennial(&[]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("Usage: perennial"), "{stderr}");
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_failure() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(["certs", "--catalog", "-o", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
