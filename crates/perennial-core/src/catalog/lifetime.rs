@@ -3,10 +3,10 @@
 use std::fmt;
 
 use jiff::SignedDuration;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// A span of time in whole seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+/// A span of time in whole seconds. Written as text: `30d`, `12h`, `10m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     seconds: i64,
 }
@@ -57,6 +57,12 @@ impl TimeScale {
     /// A scale that divides by `divisor`, if that is at least 1.
     pub const fn divide_by(divisor: u32) -> Option<TimeScale> {
         if divisor == 0 { None } else { Some(TimeScale { divisor }) }
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

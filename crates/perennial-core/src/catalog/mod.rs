@@ -118,7 +118,7 @@ pub enum Day {
 
 /// Who signs a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Signer {
     /// Its own key.
     Itself,
@@ -128,7 +128,7 @@ pub enum Signer {
 
 /// How a row's subject comes about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SubjectRule {
     /// Always the same: the identity that a server authorizes, or a name that people look for.
     Fixed {
@@ -150,7 +150,7 @@ pub enum SubjectRule {
 
 /// What happens to a row at the end of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Succession {
     /// Re-issued in place when this much of its time has passed.
     Refresh(Span),
@@ -173,7 +173,7 @@ pub struct Object {
 
 /// Where a certificate and its key are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Home {
     /// `tls/<certificate>.crt` and `.key` of the installation, and where given a Secret of the new cluster.
     Files {
@@ -201,7 +201,7 @@ pub struct Kubeconfig {
 
 /// Where a bundle is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BundleHome {
     /// `tls/<this>.crt` of the installation, and ConfigMaps of the new cluster.
     File {
@@ -225,7 +225,7 @@ pub struct ConfigMapKey {
 
 /// What a bundle is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BundleInput {
     /// The row's current certificate, and every earlier one that is still valid.
     History(&'static str),
@@ -248,7 +248,7 @@ pub struct Copied {
 
 /// How a change of an object reaches the process that uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Delivery {
     /// The process reads its files again, at the latest after this time.
     Reloaded {
@@ -265,7 +265,7 @@ pub enum Delivery {
 
 /// Who has a signer's key. Only `Cluster` can be rotated by Perennial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Custody {
     /// A Secret in the cluster.
     Cluster,
@@ -277,7 +277,7 @@ pub enum Custody {
 
 /// How many certificates a row stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Scope {
     /// One in the cluster.
     Cluster,
@@ -289,7 +289,7 @@ pub enum Scope {
 
 /// On which clusters a row exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Condition {
     /// Every cluster.
     Always,
@@ -319,7 +319,7 @@ pub enum Component {
 
 /// Which annotations a row's objects carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Annotations {
     /// None: a file, or the annotations mean nothing there.
     None,
@@ -331,7 +331,7 @@ pub enum Annotations {
 
 /// When a leaf moves to a new signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum FollowsSigner {
     /// As soon as everybody who verifies it trusts the new signer.
     AtOnce,
