@@ -75,8 +75,8 @@ impl fmt::Display for Problem {
 
 /// The value at a path such as `spec.overrides[2].certificate`.
 pub(crate) fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
-    let steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
-    steps.fold(Some(document), |value, step| match value? {
+    let mut steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+    steps.try_fold(document, |value, step| match value {
         Value::Array(items) => items.get(step.parse::<usize>().ok()?),
         other => other.get(step),
     })

@@ -1,8 +1,14 @@
 //! A full TLS 1.3 handshake between a rustls server and a rustls client, in memory, from PEM.
 //!
-//! No socket is involved, so a bench measures the handshake and not the network.
+//! [`Pair::handshake`] involves no socket; [`Pair::handshakes_on_loopback`] does what a network would see.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt, io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+    time::{self, Duration},
+};
 
 use rustls::{
     ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection, SideData,
@@ -115,6 +121,35 @@ impl Pair {
             carry(&mut server, &mut client)?.map_err(TlsError::Client)?;
         }
         Ok(())
+    }
+
+    /// Does this many full handshakes one after the other over TCP on loopback, and returns how long they took.
+    pub fn handshakes_on_loopback(&self, count: usize) -> Result<Duration, TlsError> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let config = self.server.clone();
+        let server = thread::spawn(move || -> Result<(), TlsError> {
+            for _ in 0..count {
+                let (mut socket, _) = listener.accept()?;
+                socket.set_nodelay(true)?;
+                let mut server = ServerConnection::new(config.clone()).map_err(TlsError::Setup)?;
+                while server.is_handshaking() {
+                    server.complete_io(&mut socket)?;
+                }
+            }
+            Ok(())
+        });
+        let started = time::Instant::now();
+        for _ in 0..count {
+            let mut socket = TcpStream::connect(address)?;
+            socket.set_nodelay(true)?;
+            let mut client = ClientConnection::new(self.client.clone(), self.name.clone()).map_err(TlsError::Setup)?;
+            while client.is_handshaking() {
+                client.complete_io(&mut socket)?;
+            }
+        }
+        server.join().expect("the server's thread does not panic")?;
+        Ok(started.elapsed())
     }
 }
 

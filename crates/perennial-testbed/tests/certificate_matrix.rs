@@ -2,6 +2,8 @@
 //!
 //! The keys are real and made here; the instants are fixed, so that the answers do not depend on today.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};

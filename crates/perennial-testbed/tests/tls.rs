@@ -26,6 +26,7 @@ fn both_sides_of_a_mutual_handshake_are_verified() {
         let good = setup(&it);
         let pair = Pair::new(&good).unwrap();
         pair.handshake().unwrap();
+        pair.handshakes_on_loopback(3).unwrap();
         pair.handshake().unwrap();
         Pair::new(&Setup { client: None, name: "192.0.2.7".into(), ..good.clone() }).unwrap().handshake().unwrap();
 

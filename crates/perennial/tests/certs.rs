@@ -1,5 +1,7 @@
 //! `perennial certs --catalog` and `perennial crds` from the outside, and the pages that they generate.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs;

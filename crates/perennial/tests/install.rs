@@ -1,5 +1,7 @@
 //! `perennial install` from the outside, as far as it can be judged without other tools.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! The layers of `ARCHITECTURE.md`, checked against what the crates really depend on.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};

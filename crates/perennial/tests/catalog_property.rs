@@ -1,0 +1,150 @@
+//! No catalog row, policy and clock produce a leaf that outlives its signer or fails verification.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use jiff::{SignedDuration, Timestamp};
+use perennial_core::catalog::{ClusterFacts, Instance, Row, Scope, Signer, TimeScale, rows, well_known_names};
+use perennial_core::issuance::Circumstances;
+use perennial_core::key::KeySpec;
+use perennial_core::policy::{Category, Policy, Usage};
+use perennial_core::spec::{Host, Validity};
+use perennial_x509::verify::{Purpose, Verification, verify};
+use perennial_x509::{Certificate, Issuer, KeyPool, PrivateKey, issue, self_signed};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+/// For each kind a signer's key, an intermediate's and a leaf's.
+static KEYS: LazyLock<BTreeMap<KeySpec, [PrivateKey; 3]>> = LazyLock::new(|| {
+    let specs: Vec<KeySpec> = KeySpec::ALL.iter().flat_map(|&spec| [spec; 3]).collect();
+    let pool = KeyPool::new(std::thread::available_parallelism().unwrap()).unwrap();
+    let mut keys = pool.generate_all(&specs, |_, _| {}).into_iter().map(|key| key.unwrap().key);
+    KeySpec::ALL.iter().map(|&spec| (spec, std::array::from_fn(|_| keys.next().unwrap()))).collect()
+});
+
+/// A certificate, its key, and the certificates above it, the nearest first.
+struct Issued {
+    certificate: Certificate,
+    key: &'static PrivateKey,
+    above: Vec<Certificate>,
+    validity: Validity,
+}
+
+/// Issues what the row asks for at `now`, under a signer of which `ages` says how much of its life is over.
+fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usize) -> Issued {
+    let instance = match row.scope {
+        Scope::Cluster => Instance::Cluster,
+        Scope::Node => Instance::Node { name: "n1".to_owned(), addresses: vec!["2001:db8::11".parse().unwrap()] },
+        Scope::Service => {
+            Instance::Service { namespace: "shop".to_owned(), name: "web".to_owned(), headless: depth == 0 }
+        }
+    };
+    let signer = match row.signer {
+        Signer::Itself => None,
+        Signer::Row(_) => {
+            let signer = row.signer_row();
+            let life = signer.validity.scaled(circumstances.scale).as_secs_f64();
+            // At least a second of the signer's life is left, or nothing could be issued at all.
+            let age = SignedDuration::from_secs((life * ages[depth]) as i64 - 1);
+            let then = Circumstances { now: circumstances.now.checked_sub(age).unwrap(), ..*circumstances };
+            Some(issued(signer, &then, ages, depth + 1))
+        }
+    };
+    let spec = circumstances.issue(row, &instance, signer.as_ref().map(|signer| signer.validity)).unwrap().spec;
+    let key = &KEYS[&spec.key][depth];
+    let certificate = match &signer {
+        None => self_signed(&spec, key),
+        Some(signer) => issue(&spec, key.public_key(), &Issuer::new(&signer.certificate, signer.key).unwrap()),
+    }
+    .unwrap_or_else(|error| panic!("{}: {error}", row.id));
+    let above = signer.map_or_else(Vec::new, |signer| [vec![signer.certificate], signer.above].concat());
+    Issued { certificate, key, above, validity: spec.validity }
+}
+
+/// Every purpose that the row's usage promises, each name by itself.
+fn purposes(row: &Row, hosts: &[Host]) -> Vec<Purpose> {
+    let mut purposes = Vec::new();
+    if row.usage.serves() {
+        // A wildcard stands for any name in its place; an address as text is no name.
+        let name = |host: &Host| match host {
+            Host::Dns(name) => Host::parse(&name.replace('*', "pod-0")),
+            Host::Ip(ip) => Host::Ip(*ip),
+        };
+        purposes.extend(hosts.iter().map(|host| Purpose::Server { name: Some(name(host)) }));
+    }
+    if row.usage.connects() {
+        purposes.push(Purpose::Client);
+    }
+    if row.usage == Usage::Signer {
+        purposes.push(Purpose::Any);
+    }
+    purposes
+}
+
+fn check(row: &Row, policy: &Policy, now: Timestamp, scale: TimeScale, ages: &[f64]) {
+    let cluster = ClusterFacts {
+        service_domain: "cluster.local".to_owned(),
+        api_external: Some(Host::Dns("api.demo.example.com".to_owned())),
+        api_internal: Some(Host::Ip("2001:db8::5".parse().unwrap())),
+        service_networks: vec!["172.30.0.0/16".parse().unwrap(), "fd02::/112".parse().unwrap()],
+        api_vips: vec!["192.0.2.5".parse().unwrap()],
+        bootstrap_provisioning: Some("172.22.0.2".parse().unwrap()),
+    };
+    let leaf = issued(row, &Circumstances { cluster: &cluster, policy, now, scale }, ages, 0);
+    let facts = leaf.certificate.facts();
+    assert_eq!(facts.public_key.kind().spec(), Some(policy.resolve(row.override_name(), row.usage).key), "{}", row.id);
+    if let Some(signer) = leaf.above.first() {
+        let signer = signer.facts().validity;
+        assert!(signer.not_before <= facts.validity.not_before, "{} begins before its signer", row.id);
+        assert!(facts.validity.not_after <= signer.not_after, "{} outlives its signer", row.id);
+    }
+    let (anchors, intermediates) = match leaf.above.split_last() {
+        None => (vec![leaf.certificate.clone()], &[][..]),
+        Some((root, between)) => (vec![root.clone()], between),
+    };
+    let whole_now = Timestamp::from_second(now.as_second()).unwrap();
+    let after = facts.validity.not_after.checked_add(SignedDuration::from_secs(1)).unwrap();
+    for purpose in purposes(row, &facts.hosts) {
+        let accepted = |at| {
+            verify(&Verification { leaf: &leaf.certificate, intermediates, anchors: &anchors, at, purpose: &purpose })
+        };
+        for at in [facts.validity.not_before, whole_now, facts.validity.not_after] {
+            accepted(at).unwrap_or_else(|error| panic!("{} at {at} for {purpose:?}: {error}", row.id));
+        }
+        assert!(accepted(after).is_err(), "{} is accepted after its end", row.id);
+    }
+}
+
+fn key() -> impl Strategy<Value = KeySpec> {
+    select(&KeySpec::ALL[..])
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let names: Vec<&'static str> = well_known_names().collect();
+    (
+        proptest::option::of(key()),
+        proptest::collection::btree_map(select(&Category::ALL[..]), key(), 0..=3),
+        proptest::collection::btree_map(select(names).prop_map(str::to_owned), key(), 0..8),
+    )
+        .prop_map(|(defaults, categories, overrides)| Policy { defaults, categories, overrides })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_leaf_outlives_its_signer_or_fails_verification(
+        row in any::<Index>(),
+        policy in policy(),
+        // From 1990 to 2149: across the change of time formats in 2050.
+        now in 631_152_000_i64..5_680_000_000,
+        divisor in select(vec![1_u32, 7, 360]),
+        ages in proptest::collection::vec(0.0_f64..=1.0, 3),
+    ) {
+        let rows: Vec<Row> = rows().copied().collect();
+        let scale = TimeScale::divide_by(divisor).unwrap();
+        check(row.get(&rows), &policy, Timestamp::from_second(now).unwrap(), scale, &ages);
+    }
+}
