@@ -26,7 +26,7 @@ test-fast: ## The tests that need nothing but Rust
 	cargo test --workspace --exclude perennial-testbed
 
 test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
-	cargo run --quiet --manifest-path fuzz/Cargo.toml --bin seed_corpus
+	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=0 || exit 1; \

@@ -1,1 +1,35 @@
-//! x
+//! Keys and certificates: making them, reading them into facts, and verifying paths between them.
+//!
+//! Nothing here reads a clock: every instant is an argument. Randomness comes from [`random`] only.
+//! A certificate keeps the bytes it was read from, and names and public keys are copied as bytes,
+//! because some verifiers compare them as bytes.
+
+mod asn1;
+pub mod bundle;
+pub mod certificate;
+mod extensions;
+pub mod facts;
+#[cfg(test)]
+mod fixtures;
+pub mod issue;
+pub mod key;
+mod key_pem;
+pub mod keygen;
+pub mod name;
+pub mod pem;
+pub mod public_key;
+pub mod random;
+pub mod signature;
+pub mod verify;
+
+pub use bundle::Bundle;
+pub use certificate::{Certificate, CertificateError};
+pub use facts::Facts;
+pub use issue::{IssueError, Issuer, IssuerError, cross_sign, issue, self_signed};
+pub use key::{KeyError, PrivateKey};
+pub use keygen::{GeneratedKey, KeyPool, PendingKey};
+pub use name::{Name, NameError};
+pub use pem::{PemError, read_certificates};
+pub use public_key::{KeyKind, PublicKey};
+pub use signature::SignatureAlgorithm;
+pub use verify::{Path, Problem, Purpose, Verification, VerifyError, signed_by, verify};

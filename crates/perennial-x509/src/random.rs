@@ -1,0 +1,30 @@
+//! Draws randomness: the one place that does, beside key generation inside the crypto library.
+
+/// The operating system or the crypto library could not deliver random bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("failed to draw random bytes for a serial number")]
+pub struct RandomError;
+
+/// A fresh serial number: 16 bytes, positive, never with a leading zero byte.
+///
+/// The first two bits are fixed to 01, so 126 random bits remain: more than the 64 that keep
+/// issuer and serial unique and hard to predict, and always within the 20 bytes of RFC 5280.
+pub fn serial() -> Result<[u8; 16], RandomError> {
+    let mut bytes = [0; 16];
+    #[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RandomError)?;
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_are_positive_full_length_and_different() {
+        let serials: std::collections::BTreeSet<_> = (0..1000).map(|_| serial().unwrap()).collect();
+        assert_eq!(serials.len(), 1000);
+        assert!(serials.iter().all(|serial| (0x40..0x80).contains(&serial[0])));
+    }
+}

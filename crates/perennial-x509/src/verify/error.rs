@@ -1,0 +1,165 @@
+//! Why a certificate is not accepted: which certificate, and what is wrong with it.
+
+use jiff::Timestamp;
+use perennial_core::spec::Host;
+
+use crate::certificate::Certificate;
+use crate::name::Name;
+
+/// The certificate is not accepted. Of all dead ends, this is the one that came closest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("certificate \"{subject}\" (serial {serial}): {problem}")]
+pub struct VerifyError {
+    /// The subject of the certificate that is the problem.
+    pub subject: Name,
+    /// Its serial number.
+    pub serial: String,
+    /// How many certificates of the path were good before it: 0 is the leaf.
+    pub depth: usize,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a certificate, or with what follows it.
+///
+/// The later a variant stands, the closer the path was to being accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// Nobody known has the issuer's name.
+    #[error("no issuer \"{issuer}\" found{}", key_id(authority_key_id))]
+    NoIssuer {
+        /// The issuer it names.
+        issuer: Name,
+        /// The key identifier it names.
+        authority_key_id: Option<String>,
+    },
+    /// The only issuers with that name have another key.
+    #[error("it was signed by the key {authority_key_id} of \"{issuer}\", but the only ones of that name have {found}")]
+    OtherIssuerKey {
+        /// The issuer it names.
+        issuer: Name,
+        /// The key identifier it names.
+        authority_key_id: Box<str>,
+        /// The key identifier of the candidate.
+        found: Box<str>,
+    },
+    /// The candidate did not make the signature.
+    #[error("its signature ({algorithm}) was not made with the key of \"{issuer}\"")]
+    Signature {
+        /// The issuer it names.
+        issuer: Name,
+        /// How it says to be signed.
+        algorithm: String,
+    },
+    /// The path would be longer than any that Perennial makes.
+    #[error("the path is longer than {limit} certificates")]
+    TooLong {
+        /// The limit.
+        limit: usize,
+    },
+    /// An issuer is no CA.
+    #[error("it signed a certificate, but is not a CA")]
+    NotCa,
+    /// An issuer's key usage lacks keyCertSign.
+    #[error("it signed a certificate, but its key usage lacks keyCertSign")]
+    NoKeyCertSign,
+    /// An issuer allows fewer CAs below it.
+    #[error("it allows {allowed} further CAs below it, the path has {found}")]
+    PathLength {
+        /// Its path length.
+        allowed: u8,
+        /// The number of CAs below it, without self-issued ones.
+        found: usize,
+    },
+    /// An extension that must be understood.
+    #[error("it has the unknown critical extension {oid}")]
+    UnknownCritical {
+        /// The dotted object identifier.
+        oid: String,
+    },
+    /// Name constraints.
+    #[error("it has name constraints, which are not supported")]
+    NameConstraints,
+    /// The wrong extended key usage.
+    #[error("its extended key usage does not allow {wanted}")]
+    ExtendedKeyUsage {
+        /// serverAuth or clientAuth.
+        wanted: &'static str,
+    },
+    /// The wrong key usage.
+    #[error("its key usage allows neither signatures nor key exchange")]
+    KeyUsage,
+    /// The name is missing.
+    #[error("it is not for {wanted}, but for {}", names(found))]
+    Name {
+        /// The name asked for.
+        wanted: Host,
+        /// The names it has.
+        found: Vec<Host>,
+    },
+    /// It starts later.
+    #[error("it is not valid at {at}, only from {not_before} on")]
+    NotYetValid {
+        /// Its first second.
+        not_before: Timestamp,
+        /// The instant asked for.
+        at: Timestamp,
+    },
+    /// It has ended.
+    #[error("it expired at {not_after}, before {at}")]
+    Expired {
+        /// Its last second.
+        not_after: Timestamp,
+        /// The instant asked for.
+        at: Timestamp,
+    },
+    /// The certificates are made to keep verifiers busy.
+    #[error("no path found within {limit} attempts")]
+    TooComplex {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl VerifyError {
+    pub(crate) fn new(certificate: &Certificate, depth: usize, problem: Problem) -> VerifyError {
+        let facts = certificate.facts();
+        VerifyError { subject: facts.subject.clone(), serial: facts.serial.clone(), depth, problem }
+    }
+
+    /// Whether this says more than `other` about why there is no path.
+    pub(crate) fn is_closer_than(&self, other: &VerifyError) -> bool {
+        // Having given up means that the others are not the whole story.
+        let closeness = |error: &VerifyError| {
+            (matches!(error.problem, Problem::TooComplex { .. }), error.depth, error.problem.rank())
+        };
+        closeness(self) > closeness(other)
+    }
+}
+
+impl Problem {
+    fn rank(&self) -> u8 {
+        match self {
+            Problem::NoIssuer { .. } => 0,
+            Problem::OtherIssuerKey { .. } => 1,
+            Problem::Signature { .. } => 2,
+            Problem::TooLong { .. } => 3,
+            Problem::NotCa | Problem::NoKeyCertSign | Problem::PathLength { .. } => 4,
+            Problem::UnknownCritical { .. } | Problem::NameConstraints => 5,
+            Problem::ExtendedKeyUsage { .. } | Problem::KeyUsage | Problem::Name { .. } => 6,
+            Problem::NotYetValid { .. } | Problem::Expired { .. } => 7,
+            Problem::TooComplex { .. } => 8,
+        }
+    }
+}
+
+fn key_id(id: &Option<String>) -> String {
+    id.as_ref().map(|id| format!(" (with key {id})")).unwrap_or_default()
+}
+
+fn names(hosts: &[Host]) -> String {
+    if hosts.is_empty() {
+        return "no name at all".to_owned();
+    }
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

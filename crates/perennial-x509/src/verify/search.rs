@@ -1,0 +1,193 @@
+//! The search for a path: depth first over every candidate issuer, anchors before intermediates.
+
+use std::collections::HashMap;
+
+use super::error::{Problem, VerifyError};
+use super::{Path, Purpose, Verification, host};
+use crate::asn1;
+use crate::certificate::Certificate;
+use crate::facts::{Facts, KeyUsages};
+
+/// One question being answered.
+pub(crate) struct Search<'q, 'a> {
+    question: &'q Verification<'a>,
+    /// Verdicts on signatures, by the fingerprints of child and issuer: a path is tried in many combinations.
+    verdicts: HashMap<([u8; 32], [u8; 32]), bool>,
+    steps: usize,
+    /// The dead end that came closest.
+    closest: Option<VerifyError>,
+}
+
+impl<'q, 'a> Search<'q, 'a> {
+    pub(crate) fn new(question: &'q Verification<'a>) -> Search<'q, 'a> {
+        Search { question, verdicts: HashMap::new(), steps: 0, closest: None }
+    }
+
+    pub(crate) fn run(mut self) -> Result<Path<'a>, VerifyError> {
+        let leaf = self.question.leaf;
+        if let Some(problem) = self.problem_of_leaf(leaf.facts()) {
+            return Err(VerifyError::new(leaf, 0, problem));
+        }
+        let mut certificates = vec![leaf];
+        let is_own_anchor = self.question.anchors.contains(leaf) && leaf.facts().is_self_issued();
+        if is_own_anchor && leaf.is_signed_with_key_of(leaf) || self.extend(&mut certificates) {
+            return Ok(Path { certificates });
+        }
+        Err(self.closest.unwrap_or_else(|| VerifyError::new(leaf, 0, no_issuer(leaf.facts()))))
+    }
+
+    /// Whether `path` can be continued to an anchor; then it is.
+    fn extend(&mut self, path: &mut Vec<&'a Certificate>) -> bool {
+        let question = self.question;
+        let (depth, child) = (path.len() - 1, path[path.len() - 1]);
+        self.note(VerifyError::new(child, depth, no_issuer(child.facts())));
+        let candidates = question.anchors.iter().map(|anchor| (anchor, true));
+        let candidates = candidates.chain(question.intermediates.iter().map(|other| (other, false)));
+        for (candidate, is_anchor) in candidates {
+            if candidate.facts().subject != child.facts().issuer || path.iter().any(|on| is_same_ca(on, candidate)) {
+                continue;
+            }
+            self.steps += 1;
+            if self.steps > MAX_STEPS || self.verdicts.len() >= MAX_SIGNATURES {
+                self.note(VerifyError::new(path[0], 0, Problem::TooComplex { limit: MAX_SIGNATURES }));
+                return false;
+            }
+            // What the child says about its signer is the child's problem, the rest the candidate's.
+            if let Some(problem) = self.problem_between(child, candidate) {
+                self.note(VerifyError::new(child, depth, problem));
+                continue;
+            }
+            if let Some(problem) = self.problem_of_issuer(candidate.facts(), &path[1..]) {
+                self.note(VerifyError::new(candidate, depth + 1, problem));
+                continue;
+            }
+            path.push(candidate);
+            if is_anchor || self.extend(path) {
+                return true;
+            }
+            path.pop();
+        }
+        false
+    }
+
+    fn problem_between(&mut self, child: &Certificate, issuer: &Certificate) -> Option<Problem> {
+        let facts = child.facts();
+        if !key_ids_agree(child, issuer) {
+            let hex = |id: &Option<Vec<u8>>| id.as_deref().map(asn1::hex).unwrap_or_default().into_boxed_str();
+            return Some(Problem::OtherIssuerKey {
+                issuer: facts.issuer.clone(),
+                authority_key_id: hex(&facts.authority_key_id),
+                found: hex(&issuer.facts().subject_key_id),
+            });
+        }
+        let pair = (facts.fingerprint, issuer.facts().fingerprint);
+        let is_signed = *self.verdicts.entry(pair).or_insert_with(|| child.is_signed_with_key_of(issuer));
+        (!is_signed).then(|| Problem::Signature {
+            issuer: facts.issuer.clone(),
+            algorithm: facts.signature_algorithm.to_string(),
+        })
+    }
+
+    fn problem_of_leaf(&self, leaf: &Facts) -> Option<Problem> {
+        self.problem_of_any(leaf).or_else(|| {
+            let has = |wanted: &[KeyUsages]| {
+                leaf.key_usage.is_none_or(|usage| wanted.iter().any(|&wanted| usage.contains(wanted)))
+            };
+            let usage_fits = match self.question.purpose {
+                Purpose::Server { .. } => {
+                    has(&[KeyUsages::DigitalSignature, KeyUsages::KeyEncipherment, KeyUsages::KeyAgreement])
+                }
+                Purpose::Client => has(&[KeyUsages::DigitalSignature, KeyUsages::KeyAgreement]),
+                Purpose::Any => true,
+            };
+            if !usage_fits {
+                return Some(Problem::KeyUsage);
+            }
+            match self.question.purpose {
+                Purpose::Server { name: Some(wanted) } if !host::covers(&leaf.hosts, wanted) => {
+                    Some(Problem::Name { wanted: wanted.clone(), found: leaf.hosts.clone() })
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// `below` are the CAs between the issuer and the leaf.
+    fn problem_of_issuer(&self, issuer: &Facts, below: &[&Certificate]) -> Option<Problem> {
+        if !issuer.is_ca {
+            return Some(Problem::NotCa);
+        }
+        if !issuer.may_sign() {
+            return Some(Problem::NoKeyCertSign);
+        }
+        if below.len() + 2 > MAX_LENGTH {
+            return Some(Problem::TooLong { limit: MAX_LENGTH });
+        }
+        let found = below.iter().filter(|ca| !ca.facts().is_self_issued()).count();
+        match issuer.path_len {
+            Some(allowed) if found > usize::from(allowed) => Some(Problem::PathLength { allowed, found }),
+            _ => self.problem_of_any(issuer),
+        }
+    }
+
+    fn problem_of_any(&self, facts: &Facts) -> Option<Problem> {
+        let at = self.question.at;
+        if let Some(oid) = facts.unknown_critical.first() {
+            return Some(Problem::UnknownCritical { oid: oid.clone() });
+        }
+        if facts.has_name_constraints {
+            return Some(Problem::NameConstraints);
+        }
+        match self.question.purpose {
+            Purpose::Server { .. } if !facts.allows_server_auth() => {
+                return Some(Problem::ExtendedKeyUsage { wanted: "serverAuth" });
+            }
+            Purpose::Client if !facts.allows_client_auth() => {
+                return Some(Problem::ExtendedKeyUsage { wanted: "clientAuth" });
+            }
+            _ => {}
+        }
+        if at < facts.validity.not_before {
+            return Some(Problem::NotYetValid { not_before: facts.validity.not_before, at });
+        }
+        // A fraction of a second later is too late, as for Go.
+        (facts.validity.not_after < at).then_some(Problem::Expired { not_after: facts.validity.not_after, at })
+    }
+
+    fn note(&mut self, error: VerifyError) {
+        if self.closest.as_ref().is_none_or(|closest| error.is_closer_than(closest)) {
+            self.closest = Some(error);
+        }
+    }
+}
+
+/// Where the child names a key or a serial number of its issuer, the candidate must not have another.
+pub(crate) fn key_ids_agree(child: &Certificate, issuer: &Certificate) -> bool {
+    let (child, issuer) = (child.facts(), issuer.facts());
+    let same_key = match (&child.authority_key_id, &issuer.subject_key_id) {
+        (Some(authority), Some(subject)) => authority == subject,
+        _ => true,
+    };
+    same_key && child.authority_serial.as_ref().is_none_or(|serial| *serial == issuer.serial)
+}
+
+/// The same name and key again makes a loop, also by way of another certificate for them.
+fn is_same_ca(one: &Certificate, other: &Certificate) -> bool {
+    one.facts().subject == other.facts().subject && one.facts().public_key.is_same_key(&other.facts().public_key)
+}
+
+fn no_issuer(facts: &Facts) -> Problem {
+    Problem::NoIssuer {
+        issuer: facts.issuer.clone(),
+        authority_key_id: facts.authority_key_id.as_deref().map(asn1::hex),
+    }
+}
+
+/// Certificates of a path, leaf and anchor included: twice of what clusters have.
+const MAX_LENGTH: usize = 8;
+
+/// Signatures checked per question: about 70 ms at worst. A bundle has a handful of CAs per name.
+const MAX_SIGNATURES: usize = 200;
+
+/// Candidates looked at per question; with verdicts remembered, each is cheap.
+const MAX_STEPS: usize = 10_000;

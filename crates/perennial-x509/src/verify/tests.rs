@@ -1,0 +1,307 @@
+//! Small PKIs in words, and who accepts what.
+
+use perennial_core::policy::Usage;
+use perennial_core::spec::{CertificateSpec, Extension, Host, Validity};
+
+use super::*;
+use crate::fixtures::{Ca, at, fresh_key, rewritten, spec, validity, with_path_length_zero};
+use crate::{cross_sign, self_signed};
+
+const NOW: &str = "2030-06-01T00:00:00Z";
+
+fn server(name: &str) -> Purpose {
+    Purpose::Server { name: Some(Host::parse(name)) }
+}
+
+/// The subjects of the path, or the error.
+fn ask(
+    leaf: &Certificate,
+    intermediates: &[&Certificate],
+    anchors: &[&Certificate],
+    now: &str,
+    purpose: &Purpose,
+) -> String {
+    let [intermediates, anchors] = [intermediates, anchors].map(|list| list.iter().map(|c| (*c).clone()).collect());
+    let (intermediates, anchors): (Vec<_>, Vec<_>) = (intermediates, anchors);
+    let question = Verification { leaf, intermediates: &intermediates, anchors: &anchors, at: at(now), purpose };
+    match verify(&question) {
+        Ok(path) => {
+            let subjects = path.certificates().iter().map(|c| c.facts().subject.common_name().unwrap_or_default());
+            subjects.collect::<Vec<_>>().join(" < ")
+        }
+        // Serial numbers and key identifiers are random.
+        Err(error) => format!("{}: {}", error.subject, error.problem),
+    }
+}
+
+#[test]
+fn a_chain_is_accepted_for_its_purpose_and_names_only() {
+    let root = Ca::root("root");
+    let middle = root.intermediate("middle");
+    let leaf = middle.leaf("leaf", Usage::Serving);
+    let check = |purpose: &Purpose, expected: &str| {
+        assert_eq!(ask(&leaf, &[&middle.certificate], &[&root.certificate], NOW, purpose), expected);
+    };
+    check(&server("localhost"), "leaf < middle < root");
+    check(&server("127.0.0.1"), "leaf < middle < root");
+    check(&Purpose::Server { name: None }, "leaf < middle < root");
+    check(&Purpose::Any, "leaf < middle < root");
+    check(&server("leaf"), "CN=leaf: it is not for leaf, but for localhost, 127.0.0.1");
+    check(&Purpose::Client, "CN=leaf: its extended key usage does not allow clientAuth");
+}
+
+#[test]
+fn every_certificate_of_the_path_must_be_valid_the_anchor_too() {
+    let within = |not_before: &str, not_after: &str| validity(not_before, not_after);
+    let with = |spec: CertificateSpec, validity: Validity| CertificateSpec { validity, ..spec };
+    let root = Ca::root_of(&with(spec("root", Usage::Signer), within("2030-01-01T00:00:00Z", "2030-09-30T23:59:59Z")));
+    let leaf = root.issue(
+        &with(spec("leaf", Usage::Client), within("2030-02-01T00:00:00Z", "2030-08-31T23:59:59Z")),
+        &fresh_key(),
+    );
+    let check = |now: &str, expected: &str| {
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], now, &Purpose::Client), expected);
+    };
+    check(
+        "2030-01-31T23:59:59Z",
+        "CN=leaf: it is not valid at 2030-01-31T23:59:59Z, only from 2030-02-01T00:00:00Z on",
+    );
+    check("2030-02-01T00:00:00Z", "leaf < root");
+    check("2030-08-31T23:59:59Z", "leaf < root");
+    check("2030-09-01T00:00:00Z", "CN=leaf: it expired at 2030-08-31T23:59:59Z, before 2030-09-01T00:00:00Z");
+
+    // A cross-certificate that ended before its own root did.
+    let other = Ca::root("other");
+    let cross = cross_sign(&other.certificate, within("2030-01-01T00:00:00Z", "2030-03-31T23:59:59Z"), &root.issuer());
+    let cross = cross.unwrap();
+    let leaf = other.leaf("leaf", Usage::Client);
+    let ask = |now| ask(&leaf, &[&cross], &[&root.certificate], now, &Purpose::Client);
+    assert_eq!(ask("2030-03-01T00:00:00Z"), "leaf < other < root");
+    assert_eq!(
+        ask("2030-04-01T00:00:00Z"),
+        "CN=other: it expired at 2030-03-31T23:59:59Z, before 2030-04-01T00:00:00Z"
+    );
+    // The anchor alone has expired.
+    let expired = "CN=other: it expired at 2030-12-31T23:59:59Z, before 2031-01-01T00:00:00Z";
+    let young = CertificateSpec {
+        validity: within("2030-01-01T00:00:00Z", "2031-12-31T23:59:59Z"),
+        ..spec("other", Usage::Signer)
+    };
+    let longer = Ca { certificate: self_signed(&young, &other.key).unwrap(), key: other.key };
+    let late = CertificateSpec { validity: young.validity, ..spec("late", Usage::Client) };
+    let late = longer.issue(&late, &fresh_key());
+    assert_eq!(super::tests::ask(&late, &[], &[&other.certificate], "2031-01-01T00:00:00Z", &Purpose::Client), expired);
+    assert_eq!(
+        super::tests::ask(
+            &late,
+            &[],
+            &[&other.certificate, &longer.certificate],
+            "2031-01-01T00:00:00Z",
+            &Purpose::Client
+        ),
+        "late < other"
+    );
+}
+
+#[test]
+fn a_path_has_a_validity() {
+    let root = Ca::root("root");
+    let mut short = spec("leaf", Usage::Client);
+    short.validity = validity("2030-05-01T00:00:00Z", "2030-07-01T00:00:00Z");
+    let leaf = root.issue(&short, &fresh_key());
+    let anchors = [root.certificate.clone()];
+    let question =
+        Verification { leaf: &leaf, intermediates: &[], anchors: &anchors, at: at(NOW), purpose: &Purpose::Client };
+    let path = verify(&question).unwrap();
+    assert_eq!(path.validity(), short.validity);
+    assert_eq!(path.anchor(), &root.certificate);
+}
+
+#[test]
+fn a_stranger_is_refused_and_the_error_says_who_is_missing() {
+    let (root, stranger) = (Ca::root("root"), Ca::root("stranger"));
+    let leaf = root.leaf("leaf", Usage::Client);
+    let refused = ask(&leaf, &[], &[&stranger.certificate], NOW, &Purpose::Client);
+    assert!(refused.starts_with("CN=leaf: no issuer \"CN=root\" found (with key "), "{refused}");
+    assert!(ask(&leaf, &[], &[], NOW, &Purpose::Client).contains("no issuer"));
+    let namesake = Ca::root("root");
+    let refused = ask(&leaf, &[], &[&namesake.certificate], NOW, &Purpose::Client);
+    assert!(refused.contains("but the only ones of that name have"), "{refused}");
+    let both = [&namesake.certificate, &root.certificate];
+    assert_eq!(ask(&leaf, &[], &both, NOW, &Purpose::Client), "leaf < root");
+    assert!(signed_by(&leaf, &root.certificate) && !signed_by(&leaf, &namesake.certificate));
+}
+
+#[test]
+fn a_signature_is_checked_also_where_identifiers_agree() {
+    let root = Ca::root("root");
+    let leaf = root.leaf("leaf", Usage::Client);
+    let serial = leaf.der().windows(2).position(|window| window == [2, 16]).unwrap() + 10;
+    // The last byte belongs to the signature, the serial number to what is signed.
+    for position in [leaf.der().len() - 1, serial] {
+        let mut der = leaf.der().to_vec();
+        der[position] ^= 1;
+        let forged = Certificate::from_der(&der).unwrap();
+        assert_eq!(
+            ask(&forged, &[], &[&root.certificate], NOW, &Purpose::Any),
+            "CN=leaf: its signature (ECDSA with SHA-256) was not made with the key of \"CN=root\""
+        );
+        assert!(!signed_by(&forged, &root.certificate));
+    }
+}
+
+#[test]
+fn a_self_signed_leaf_is_its_own_anchor_an_issued_one_is_not() {
+    let root = Ca::root("root");
+    let own = self_signed(&spec("own", Usage::Serving), &fresh_key()).unwrap();
+    assert_eq!(ask(&own, &[], &[&own], NOW, &server("localhost")), "own");
+    assert!(ask(&own, &[&own], &[&root.certificate], NOW, &server("localhost")).contains("no issuer"));
+    let mut forged = own.der().to_vec();
+    *forged.last_mut().unwrap() ^= 1;
+    let forged = Certificate::from_der(&forged).unwrap();
+    assert!(ask(&forged, &[], &[&forged], NOW, &server("localhost")).starts_with("CN=own: "));
+    let issued = root.leaf("issued", Usage::Serving);
+    assert!(ask(&issued, &[], &[&issued], NOW, &server("localhost")).contains("no issuer"));
+}
+
+#[test]
+fn an_intermediate_in_a_bundle_is_an_anchor() {
+    let root = Ca::root("root");
+    let middle = root.intermediate("middle");
+    let leaf = middle.leaf("leaf", Usage::Client);
+    assert_eq!(ask(&leaf, &[], &[&middle.certificate], NOW, &Purpose::Client), "leaf < middle");
+    let both = [&middle.certificate, &root.certificate];
+    assert_eq!(ask(&leaf, &[], &both, NOW, &Purpose::Client), "leaf < middle", "a path ends in its first anchor");
+}
+
+#[test]
+fn only_cas_sign() {
+    // A leaf is made to look like an issuer by signing with its key under its name.
+    let root = Ca::root("root");
+    let key = fresh_key();
+    let impostor = root.issue(&spec("impostor", Usage::Client), &key);
+    let pretended = Ca { certificate: self_signed(&spec("impostor", Usage::Signer), &key).unwrap(), key };
+    let leaf = pretended.leaf("leaf", Usage::Client);
+    assert_eq!(
+        ask(&leaf, &[&impostor], &[&root.certificate], NOW, &Purpose::Client),
+        "CN=impostor: it signed a certificate, but is not a CA"
+    );
+    assert_eq!(
+        ask(&leaf, &[], &[&impostor], NOW, &Purpose::Client),
+        "CN=impostor: it signed a certificate, but is not a CA"
+    );
+}
+
+#[test]
+fn an_anchor_without_key_cert_sign_signs_nothing() {
+    let root = Ca::root("root");
+    let leaf = root.leaf("leaf", Usage::Client);
+    // digitalSignature + keyCertSign becomes digitalSignature + nonRepudiation; nobody checks an anchor's signature.
+    let anchor = rewritten(&root.certificate, &[3, 2, 2, 0x84], &[3, 2, 6, 0xc0]);
+    assert_eq!(
+        ask(&leaf, &[], &[&anchor], NOW, &Purpose::Client),
+        "CN=root: it signed a certificate, but its key usage lacks keyCertSign"
+    );
+}
+
+#[test]
+fn the_path_length_counts_cas_but_not_self_issued_ones() {
+    let root = Ca::root("root");
+    let anchor = with_path_length_zero(&root.certificate);
+    let middle = root.intermediate("middle");
+    // The same name with a new key: a rotation under one name.
+    let namesake = Ca::root("root");
+    let cross = cross_sign(&namesake.certificate, root.certificate.facts().validity, &root.issuer()).unwrap();
+    let check = |ca: &Ca, expected: &str| {
+        let leaf = ca.leaf("leaf", Usage::Client);
+        let others = [&middle.certificate, &cross];
+        assert_eq!(ask(&leaf, &others, &[&anchor], NOW, &Purpose::Client), expected);
+    };
+    check(&root, "leaf < root");
+    check(&middle, "CN=root: it allows 0 further CAs below it, the path has 1");
+    check(&namesake, "leaf < root < root");
+}
+
+#[test]
+fn the_key_usage_of_a_leaf_fits_its_purpose() {
+    let root = Ca::root("root");
+    // digitalSignature becomes keyCertSign, which breaks the signature; that is looked at later.
+    let leaf = rewritten(&root.leaf("leaf", Usage::Peer), &[3, 2, 7, 0x80], &[3, 2, 2, 4]);
+    let neither = "CN=leaf: its key usage allows neither signatures nor key exchange";
+    for purpose in [Purpose::Client, Purpose::Server { name: None }] {
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &purpose), neither);
+    }
+    assert!(ask(&leaf, &[], &[&root.certificate], NOW, &Purpose::Any).contains("its signature"));
+}
+
+#[test]
+fn critical_extensions_must_be_understood() {
+    let with = |oid: &str, critical| {
+        let mut spec = spec("root", Usage::Signer);
+        spec.extensions = vec![Extension { oid: oid.to_owned(), critical, value: vec![0x30, 0] }];
+        Ca::root_of(&spec)
+    };
+    let check = |oid: &str, critical, expected: &str| {
+        let root = with(oid, critical);
+        let leaf = root.leaf("leaf", Usage::Client);
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &Purpose::Client), expected);
+    };
+    check("1.2.3.4", false, "leaf < root");
+    check("1.2.3.4", true, "CN=root: it has the unknown critical extension 1.2.3.4");
+    check("2.5.29.30", true, "CN=root: it has name constraints, which are not supported");
+    check("2.5.29.30", false, "CN=root: it has name constraints, which are not supported");
+    check("2.5.29.32", true, "leaf < root");
+}
+
+#[test]
+fn cross_certificates_join_two_worlds_without_loops() {
+    let (old, new) = (Ca::root("old"), Ca::root("new"));
+    let all = validity("2030-01-01T00:00:00Z", "2030-12-31T23:59:59Z");
+    let new_by_old = cross_sign(&new.certificate, all, &old.issuer()).unwrap();
+    let old_by_new = cross_sign(&old.certificate, all, &new.issuer()).unwrap();
+    let crosses = [&old_by_new, &new_by_old];
+    let (old_leaf, new_leaf) = (old.leaf("old leaf", Usage::Client), new.leaf("new leaf", Usage::Client));
+    let check = |leaf, anchor, expected: &str| {
+        assert_eq!(ask(leaf, &crosses, &[anchor], NOW, &Purpose::Client), expected);
+    };
+    check(&new_leaf, &old.certificate, "new leaf < new < old");
+    check(&old_leaf, &new.certificate, "old leaf < old < new");
+    check(&old_leaf, &old.certificate, "old leaf < old");
+    let stranger = Ca::root("stranger");
+    let refused = ask(&new_leaf, &crosses, &[&stranger.certificate], NOW, &Purpose::Client);
+    assert!(refused.contains("no issuer"), "{refused}");
+}
+
+#[test]
+fn a_path_has_at_most_eight_certificates() {
+    let mut cas = vec![Ca::root("ca 0")];
+    for depth in 1..8 {
+        cas.push(cas[depth - 1].intermediate(&format!("ca {depth}")));
+    }
+    let middles: Vec<_> = cas[1..].iter().map(|ca| &ca.certificate).collect();
+    let (fits, too_long) = (cas[6].leaf("leaf", Usage::Client), cas[7].leaf("leaf", Usage::Client));
+    let ask = |leaf| ask(leaf, &middles, &[&cas[0].certificate], NOW, &Purpose::Client);
+    assert_eq!(ask(&fits).matches('<').count(), 7);
+    assert_eq!(ask(&too_long), "CN=ca 0: the path is longer than 8 certificates");
+}
+
+#[test]
+fn a_thicket_of_cross_certificates_ends_with_an_answer() {
+    // Seven CAs that all signed one another, several times: factorially many paths, none to the anchor.
+    let cas: Vec<_> = (0..7).map(|number| Ca::root(&format!("ca {number}"))).collect();
+    let all = validity("2030-01-01T00:00:00Z", "2030-12-31T23:59:59Z");
+    let mut thicket = Vec::new();
+    for (one, subject) in cas.iter().enumerate() {
+        for (other, issuer) in cas.iter().enumerate() {
+            for _ in 0..4 {
+                if one != other {
+                    thicket.push(cross_sign(&subject.certificate, all, &issuer.issuer()).unwrap());
+                }
+            }
+        }
+    }
+    let leaf = cas[0].leaf("leaf", Usage::Client);
+    let anchor = Ca::root("anchor");
+    let refused = ask(&leaf, &thicket.iter().collect::<Vec<_>>(), &[&anchor.certificate], NOW, &Purpose::Client);
+    assert_eq!(refused, "CN=leaf: no path found within 200 attempts");
+}

@@ -1,0 +1,16 @@
+//! Reads certificates from any text. What is read can be written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perennial_x509::{Certificate, read_certificates};
+
+fuzz_target!(|text: &[u8]| {
+    match read_certificates(text) {
+        Ok(certificates) => {
+            assert!(!certificates.is_empty());
+            let written: String = certificates.iter().map(Certificate::to_pem).collect();
+            assert_eq!(read_certificates(written.as_bytes()).expect("what was written can be read"), certificates);
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});
