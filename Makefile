@@ -29,11 +29,14 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
 	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
 	@for target in $(FUZZ_TARGETS); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 -print_final_stats=0 || exit 1; \
+	  log=fuzz/target/$$target.log; \
+	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 >$$log 2>&1 \
+	    || { tail -n 60 $$log; exit 1; }; \
+	  grep number_of_executed_units $$log; \
 	done
 
 bench: ## Measure, each figure beside its limit
-	cargo bench --workspace
+	cargo bench --quiet -p perennial --bench day1
 
 lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
 	cargo fmt --all --check

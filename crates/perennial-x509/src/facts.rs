@@ -22,6 +22,7 @@ pub use x509_cert::ext::pkix::KeyUsages;
 use crate::asn1;
 use crate::certificate::CertificateError;
 use crate::extensions::oid;
+use crate::meter;
 use crate::name::Name;
 use crate::public_key::PublicKey;
 use crate::signature::SignatureAlgorithm;
@@ -149,7 +150,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<Parsed, CertificateError> {
         has_name_constraints: false,
         fingerprint: [0; 32],
     };
-    facts.fingerprint.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
+    facts.fingerprint.copy_from_slice(meter::crypto(|| digest::digest(&digest::SHA256, der)).as_ref());
     let mut seen = BTreeSet::new();
     for extension in tbs.extensions.unwrap_or_default() {
         if !seen.insert(extension.oid) {

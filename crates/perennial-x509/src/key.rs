@@ -11,6 +11,7 @@ use perennial_core::key::{Curve, KeySpec, RsaSize};
 use zeroize::Zeroizing;
 
 use crate::certificate::Certificate;
+use crate::meter;
 use crate::pem::PemError;
 use crate::public_key::{KeyKind, PublicKey};
 use crate::signature::SignatureAlgorithm;
@@ -100,14 +101,16 @@ pub enum KeyError {
 impl PrivateKey {
     /// Generates a key pair. RSA takes from tens of milliseconds to seconds: see [`crate::keygen`].
     pub fn generate(spec: KeySpec) -> Result<PrivateKey, KeyError> {
-        let failed = |_| KeyError::Generate { spec };
+        let rsa = |size| meter::crypto(|| RsaKeyPair::generate(size)).map(Pair::Rsa);
         let pair = match spec {
-            KeySpec::Rsa(RsaSize::B2048) => Pair::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).map_err(failed)?),
-            KeySpec::Rsa(RsaSize::B3072) => Pair::Rsa(RsaKeyPair::generate(KeySize::Rsa3072).map_err(failed)?),
-            KeySpec::Rsa(RsaSize::B4096) => Pair::Rsa(RsaKeyPair::generate(KeySize::Rsa4096).map_err(failed)?),
-            KeySpec::Ecdsa(curve) => Pair::Ecdsa(curve, EcdsaKeyPair::generate(signing(curve)).map_err(failed)?),
+            KeySpec::Rsa(RsaSize::B2048) => rsa(KeySize::Rsa2048),
+            KeySpec::Rsa(RsaSize::B3072) => rsa(KeySize::Rsa3072),
+            KeySpec::Rsa(RsaSize::B4096) => rsa(KeySize::Rsa4096),
+            KeySpec::Ecdsa(curve) => {
+                meter::crypto(|| EcdsaKeyPair::generate(signing(curve))).map(|pair| Pair::Ecdsa(curve, pair))
+            }
         };
-        PrivateKey::new(pair)
+        PrivateKey::new(pair.map_err(|_| KeyError::Generate { spec })?)
     }
 
     /// Reads the one private key in a PEM text: PKCS#1, SEC1 or PKCS#8.
@@ -126,10 +129,10 @@ impl PrivateKey {
     }
 
     fn new(pair: Pair) -> Result<PrivateKey, KeyError> {
-        let spki = match &pair {
+        let spki = meter::crypto(|| match &pair {
             Pair::Rsa(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
             Pair::Ecdsa(_, pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
-        };
+        });
         let malformed = |what: &str| KeyError::Malformed { what: what.to_owned() };
         let spki = spki.map_err(|_| malformed("its public half cannot be encoded"))?;
         let public = PublicKey::from_spki_der(spki.as_ref())
@@ -167,10 +170,14 @@ impl PrivateKey {
             Pair::Rsa(pair) => {
                 // The library panics unless the buffer has exactly this length.
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&aws::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).map_err(failed)?;
+                let sign = || pair.sign(&aws::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature);
+                meter::crypto(sign).map_err(failed)?;
                 Ok(signature)
             }
-            Pair::Ecdsa(_, pair) => Ok(pair.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec()),
+            Pair::Ecdsa(_, pair) => {
+                let signature = meter::crypto(|| pair.sign(&SystemRandom::new(), message)).map_err(failed)?;
+                Ok(signature.as_ref().to_vec())
+            }
         }
     }
 
@@ -178,13 +185,14 @@ impl PrivateKey {
     pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         match &self.pair {
             Pair::Rsa(pair) => {
-                let pkcs8 = AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map_err(|_| self.encode_failed())?;
+                let pkcs8 =
+                    meter::crypto(|| AsDer::<Pkcs8V1Der<'_>>::as_der(pair)).map_err(|_| self.encode_failed())?;
                 // The crypto library writes no PKCS#1, but PKCS#8 is a wrapper around one.
                 let info = pkcs8::PrivateKeyInfoRef::try_from(pkcs8.as_ref()).map_err(|_| self.encode_failed())?;
                 self.pem("RSA PRIVATE KEY", info.private_key.as_bytes())
             }
             Pair::Ecdsa(_, pair) => {
-                let sec1 = AsDer::<EcPrivateKeyRfc5915Der<'_>>::as_der(&pair.private_key());
+                let sec1 = meter::crypto(|| AsDer::<EcPrivateKeyRfc5915Der<'_>>::as_der(&pair.private_key()));
                 self.pem("EC PRIVATE KEY", sec1.map_err(|_| self.encode_failed())?.as_ref())
             }
         }
@@ -194,11 +202,13 @@ impl PrivateKey {
     pub fn to_pkcs8_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         match &self.pair {
             Pair::Rsa(pair) => {
-                let pkcs8 = AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map_err(|_| self.encode_failed())?;
+                let pkcs8 =
+                    meter::crypto(|| AsDer::<Pkcs8V1Der<'_>>::as_der(pair)).map_err(|_| self.encode_failed())?;
                 self.pem("PRIVATE KEY", pkcs8.as_ref())
             }
             Pair::Ecdsa(_, pair) => {
-                self.pem("PRIVATE KEY", pair.to_pkcs8v1().map_err(|_| self.encode_failed())?.as_ref())
+                let pkcs8 = meter::crypto(|| pair.to_pkcs8v1()).map_err(|_| self.encode_failed())?;
+                self.pem("PRIVATE KEY", pkcs8.as_ref())
             }
         }
     }

@@ -15,6 +15,7 @@ pub mod issue;
 pub mod key;
 mod key_pem;
 pub mod keygen;
+pub mod meter;
 pub mod name;
 pub mod pem;
 pub mod public_key;

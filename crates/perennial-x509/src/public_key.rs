@@ -6,7 +6,7 @@ use aws_lc_rs::digest;
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, UintRef};
 use perennial_core::key::{Curve, KeySpec, RsaSize};
 
-use crate::asn1;
+use crate::{asn1, meter};
 
 /// A public key as a certificate carries it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl PublicKey {
     /// The key identifier of RFC 7093 section 2, method 1: the leftmost 160 bits of SHA-256 over
     /// the value of the BIT STRING.
     pub fn key_id(&self) -> Vec<u8> {
-        digest::digest(&digest::SHA256, &self.bits).as_ref()[..20].to_vec()
+        meter::crypto(|| digest::digest(&digest::SHA256, &self.bits)).as_ref()[..20].to_vec()
     }
 
     /// Whether both are the same key, however each is wrapped.

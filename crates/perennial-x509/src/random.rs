@@ -1,5 +1,7 @@
 //! Draws randomness: the one place that does, beside key generation inside the crypto library.
 
+use crate::meter;
+
 /// The operating system or the crypto library could not deliver random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to draw random bytes for a serial number")]
@@ -12,7 +14,7 @@ pub struct RandomError;
 pub fn serial() -> Result<[u8; 16], RandomError> {
     let mut bytes = [0; 16];
     #[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| RandomError)?;
+    meter::crypto(|| aws_lc_rs::rand::fill(&mut bytes)).map_err(|_| RandomError)?;
     bytes[0] = bytes[0] & 0x3f | 0x40;
     Ok(bytes)
 }
