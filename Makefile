@@ -18,7 +18,7 @@ up: ## Make every certificate of a new cluster from examples/install-config.yaml
 	cargo run --quiet --release --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
 
 test: tools ## Install what the tests need, and run all of them
-	cargo nextest run --workspace --all-features
+	cargo nextest run --workspace --all-features --no-fail-fast --status-level slow
 	cargo test --workspace --doc --quiet
 	$(MAKE) test-fuzz
 

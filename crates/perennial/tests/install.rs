@@ -223,7 +223,7 @@ fn a_wrong_policy_is_refused_before_the_first_file() {
         &[],
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA
+            error: DIR/install-config.yaml is refused: install-config is invalid: pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","ecdsa":{"curve":"P256"}}
         "#]],
     );
     check_refused(
