@@ -17,10 +17,8 @@ help: ## List the targets
 up: ## Make every certificate of a new cluster from examples/install-config.yaml
 	cargo run --quiet --release --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
 
-test: tools ## Install what the tests need, and run all of them
+test: tools test-fuzz ## Install what the tests need, and run all of them
 	cargo nextest run --workspace --all-features --no-fail-fast --status-level slow
-	cargo test --workspace --doc --quiet
-	$(MAKE) test-fuzz
 
 test-fast: ## The tests that need nothing but Rust
 	cargo test --workspace --exclude perennial-testbed

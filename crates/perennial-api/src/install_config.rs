@@ -3,16 +3,20 @@
 //! Everything else in the file is left alone. Inside `pki` nothing is: it has the schema and the
 //! rules of the [PKI resource](crate::pki), and an unknown key there is an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use ipnet::IpNet;
+use perennial_core::catalog::{ClusterFacts, Condition};
 use perennial_core::key::KeySpec;
-use perennial_schema::{FieldError, Options, Schema, UnknownFields};
+use perennial_core::policy::{Category, Policy};
+use perennial_core::spec::Host;
+use perennial_schema::{ErrorKind, FieldError, Options, Schema, UnknownFields};
 use serde_json::{Value, json};
 
+use crate::feature_gates::FeatureGates;
 use crate::invalid::InvalidObject;
 use crate::pki::KeyConfig;
 use crate::yaml;
@@ -65,7 +69,48 @@ impl InstallConfig {
     pub fn cluster_domain(&self) -> String {
         format!("{}.{}", self.cluster_name, self.base_domain)
     }
+
+    /// The gates of `featureGates` that Perennial heeds.
+    pub fn gates(&self) -> FeatureGates {
+        let mut gates = FeatureGates::default();
+        for (name, &on) in &self.feature_gates {
+            gates.set(name, on);
+        }
+        gates
+    }
+
+    /// The key policy with which the cluster starts, as far as an install-config can say it: its signers.
+    pub fn policy(&self, gates: FeatureGates) -> Result<Policy, InvalidObject> {
+        let Some(key) = self.signer_key else { return Ok(Policy::default()) };
+        if !gates.configurable_pki {
+            let message = "the feature gate ConfigurablePKI is off; remove pki, or switch the gate on";
+            let error = FieldError::without_value("pki", ErrorKind::Forbidden, message);
+            return Err(InvalidObject::fields(NAME, vec![error], &Value::Null));
+        }
+        Ok(Policy { categories: BTreeMap::from([(Category::Signer, key)]), ..Policy::default() })
+    }
+
+    /// What certificates say about the cluster.
+    pub fn cluster_facts(&self) -> ClusterFacts {
+        let domain = self.cluster_domain();
+        ClusterFacts {
+            service_domain: SERVICE_DOMAIN.to_owned(),
+            api_external: Some(Host::Dns(format!("api.{domain}"))),
+            api_internal: Some(Host::Dns(format!("api-int.{domain}"))),
+            service_networks: self.service_network.clone(),
+            api_vips: self.platform.api_vips.clone(),
+            bootstrap_provisioning: self.platform.bootstrap_provisioning_ip,
+        }
+    }
+
+    /// What kind of cluster it is.
+    pub fn conditions(&self) -> BTreeSet<Condition> {
+        (self.platform.name == "baremetal").then_some(Condition::BareMetal).into_iter().collect()
+    }
 }
+
+/// An install-config cannot change the DNS domain of Services.
+const SERVICE_DOMAIN: &str = "cluster.local";
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

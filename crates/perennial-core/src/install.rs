@@ -1,74 +1,88 @@
 //! Day-1: everything that the installation of a cluster makes, decided before the first key exists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::catalog::{
-    BUNDLES, Bundle, BundleHome, BundleInput, Component, Condition, ConfigMapKey, Custody, Day, Home, Instance,
-    Kubeconfig, MissingFact, Object, Row, Signer, Succession, row, rows,
+    Bundle, BundleHome, BundleInput, Catalog, Component, Condition, ConfigMapKey, Custody, Day, Home, HostError,
+    Instance, Kubeconfig, Object, Row, Signer, Succession,
 };
-use crate::issuance::{Circumstances, Issuance};
+use crate::issuance::{Circumstances, Issuance, IssuanceError};
+use crate::policy::Usage;
 use crate::spec::Host;
 use crate::warning::{KeyWarning, key_warnings};
 
-/// What an installation makes, in the order in which it can be made.
+/// What an installation makes, in the order in which it can be made. Files are named below the output directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstallPlan {
+pub struct InstallPlan<'a> {
     /// Signers before what they sign.
-    pub certificates: Vec<PlannedCertificate>,
+    pub certificates: Vec<PlannedCertificate<'a>>,
     /// Bundles as files, each with the certificates in it.
     pub bundles: Vec<PlannedBundle>,
     /// Kubeconfigs.
-    pub kubeconfigs: Vec<PlannedKubeconfig>,
+    pub kubeconfigs: Vec<PlannedKubeconfig<'a>>,
     /// Secrets that carry certificates and keys into the cluster.
-    pub secrets: Vec<PlannedSecret>,
+    pub secrets: Vec<PlannedSecret<'a>>,
     /// ConfigMaps that carry bundles into the cluster.
     pub config_maps: Vec<PlannedConfigMap>,
     /// Rows that this cluster does not have, and why.
-    pub left_out: Vec<(&'static Row, Condition)>,
+    pub left_out: Vec<(&'a Row, Condition)>,
     /// What is doubtful about the chosen keys.
     pub warnings: Vec<KeyWarning>,
 }
 
 /// A certificate of Day-1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedCertificate {
+pub struct PlannedCertificate<'a> {
     /// Its row.
-    pub row: &'static Row,
+    pub row: &'a Row,
+    /// The row that signs it; none where it signs itself.
+    pub signer: Option<&'a Row>,
     /// What to make, and why with this key.
     pub issuance: Issuance,
-    /// Whether its key is written, or forgotten once everything is signed.
-    pub keep_key: bool,
+    /// The file of the certificate.
+    pub file: String,
+    /// The file of the key; none where the key is forgotten once everything is signed.
+    pub key_file: Option<String>,
+    /// The rows whose certificates stand in the file, its own first.
+    pub chain: Vec<&'static str>,
 }
 
 /// A bundle of Day-1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedBundle {
-    /// The file is `tls/<stem>.crt`.
-    pub stem: &'static str,
     /// Its bundle in the catalog.
     pub id: &'static str,
+    /// The file.
+    pub file: String,
     /// The rows whose certificates are in it, in order, each once.
     pub members: Vec<&'static str>,
 }
 
 /// A kubeconfig of Day-1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedKubeconfig {
+pub struct PlannedKubeconfig<'a> {
     /// The row whose certificate it presents.
-    pub row: &'static Row,
-    /// File, user and bundle.
-    pub kubeconfig: Kubeconfig,
+    pub row: &'a Row,
+    /// The file.
+    pub file: String,
+    /// The user's name inside it.
+    pub user: &'static str,
     /// The URL of the API server.
     pub server: String,
+    /// The rows whose certificates it trusts.
+    pub trusts: Vec<&'static str>,
 }
 
 /// A Secret that carries a certificate and its key into the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlannedSecret {
+pub struct PlannedSecret<'a> {
     /// The Secret.
     pub object: Object,
+    /// The file of its manifest.
+    pub file: String,
     /// The Day-1 row in it.
-    pub row: &'static Row,
+    pub row: &'a Row,
     /// Who owns it from then on.
     pub owner: Component,
 }
@@ -78,6 +92,8 @@ pub struct PlannedSecret {
 pub struct PlannedConfigMap {
     /// The ConfigMap and the key in it.
     pub place: ConfigMapKey,
+    /// The file of its manifest.
+    pub file: String,
     /// The rows whose certificates are in it, in order.
     pub members: Vec<&'static str>,
     /// Who owns it from then on.
@@ -88,11 +104,12 @@ pub struct PlannedConfigMap {
 const API_PORT: u16 = 6443;
 
 /// Decides what the installation of a cluster makes. `conditions` says what kind of cluster it is.
-pub fn plan(now: &Circumstances<'_>, conditions: &BTreeSet<Condition>) -> Result<InstallPlan, MissingFact> {
-    let day1 = || rows().filter(|row| row.day == Day::One);
+pub fn plan<'a>(now: &Circumstances<'a>, conditions: &BTreeSet<Condition>) -> Result<InstallPlan<'a>, IssuanceError> {
+    let catalog = now.catalog;
+    let day1 = || catalog.rows.iter().filter(|row| row.day == Day::One);
     let exists = |row: &Row| row.condition == Condition::Always || conditions.contains(&row.condition);
 
-    let mut certificates: Vec<PlannedCertificate> = Vec::new();
+    let mut certificates: Vec<PlannedCertificate<'a>> = Vec::new();
     let mut warnings = Vec::new();
     for row in day1().filter(|row| exists(row)) {
         let signer = match row.signer {
@@ -104,15 +121,15 @@ pub fn plan(now: &Circumstances<'_>, conditions: &BTreeSet<Condition>) -> Result
         let issuance = now.issue(row, &Instance::Cluster, signer.map(|signer| signer.issuance.spec.validity))?;
         let signer_key = signer.map(|signer| (signer.row.certificate, signer.issuance.spec.key));
         warnings.extend(key_warnings(row.certificate, issuance.spec.key, row.validity, signer_key));
-        certificates.push(PlannedCertificate { row, issuance, keep_key: row.custody != Some(Custody::Discarded) });
+        certificates.push(plan_certificate(row, signer.map(|signer| signer.row), issuance));
     }
 
     let made: BTreeSet<&str> = certificates.iter().map(|certificate| certificate.row.id).collect();
-    let (bundles, mut config_maps) = plan_bundles(&made);
-    config_maps.extend(plan_adopted_bundles(&made));
+    let (bundles, mut config_maps) = plan_bundles(catalog, &made);
+    config_maps.extend(plan_adopted_bundles(catalog, &made));
     Ok(InstallPlan {
-        kubeconfigs: plan_kubeconfigs(now, &certificates)?,
-        secrets: certificates.iter().filter_map(|certificate| plan_secret(certificate.row)).collect(),
+        kubeconfigs: plan_kubeconfigs(now, &certificates, &bundles)?,
+        secrets: certificates.iter().filter_map(|certificate| plan_secret(catalog, certificate.row)).collect(),
         bundles,
         config_maps,
         left_out: day1().filter(|row| !exists(row)).map(|row| (row, row.condition)).collect(),
@@ -121,37 +138,60 @@ pub fn plan(now: &Circumstances<'_>, conditions: &BTreeSet<Condition>) -> Result
     })
 }
 
-fn plan_kubeconfigs(
-    now: &Circumstances<'_>,
-    certificates: &[PlannedCertificate],
-) -> Result<Vec<PlannedKubeconfig>, MissingFact> {
+fn plan_certificate<'a>(row: &'a Row, signer: Option<&'a Row>, issuance: Issuance) -> PlannedCertificate<'a> {
+    let keep_key = row.custody != Some(Custody::Discarded);
+    // Clients that know an older or a newer signer find out from a server's chain whom it belongs to.
+    let behind = signer.filter(|_| row.usage == Usage::Serving).map(|signer| signer.id);
+    PlannedCertificate {
+        row,
+        signer,
+        issuance,
+        file: format!("tls/{}.crt", row.certificate),
+        key_file: keep_key.then(|| format!("tls/{}.key", row.certificate)),
+        chain: [row.id].into_iter().chain(behind).collect(),
+    }
+}
+
+fn plan_kubeconfigs<'a>(
+    now: &Circumstances<'a>,
+    certificates: &[PlannedCertificate<'a>],
+    bundles: &[PlannedBundle],
+) -> Result<Vec<PlannedKubeconfig<'a>>, HostError> {
     let mut planned = Vec::new();
     for PlannedCertificate { row, .. } in certificates {
-        let Home::Files { kubeconfig: Some(kubeconfig), .. } = row.home else { continue };
-        let hosts = kubeconfig.server.hosts(now.cluster, &Instance::Cluster)?;
-        let server = match hosts.first() {
-            Some(Host::Ip(ip @ std::net::IpAddr::V6(_))) => format!("https://[{ip}]:{API_PORT}"),
-            Some(host) => format!("https://{host}:{API_PORT}"),
-            None => return Err(MissingFact { fact: "API address" }),
+        let Home::Files { kubeconfig: Some(Kubeconfig { file, user, server, bundle }), .. } = row.home else {
+            continue;
         };
-        planned.push(PlannedKubeconfig { row, kubeconfig, server });
+        let server = match server.hosts(now.cluster, &Instance::Cluster)?.first() {
+            Some(Host::Ip(ip @ IpAddr::V6(_))) => format!("https://[{ip}]:{API_PORT}"),
+            Some(host) => format!("https://{host}:{API_PORT}"),
+            None => return Err(HostError::Missing { fact: "API address" }),
+        };
+        let bundle = bundles.iter().find(|planned| planned.id == bundle);
+        let trusts = bundle.expect("a catalog without defects has the bundle of a kubeconfig").members.clone();
+        planned.push(PlannedKubeconfig { row, file: format!("auth/{file}"), user, server, trusts });
     }
     Ok(planned)
 }
 
-fn plan_secret(row: &'static Row) -> Option<PlannedSecret> {
+fn plan_secret<'a>(catalog: &Catalog, row: &'a Row) -> Option<PlannedSecret<'a>> {
     let owner = match row.succession {
-        Succession::AdoptedBy(id) => crate::catalog::row(id).expect("a test checks that heirs exist").component,
+        Succession::AdoptedBy(id) => catalog.row(id).expect("a catalog without defects has every heir").component,
         _ => row.component,
     };
-    row.secret().map(|object| PlannedSecret { object, row, owner })
+    catalog.secret_of(row).map(|object| PlannedSecret { object, file: manifest("secret", object), row, owner })
+}
+
+/// Kind, namespace and name, as one can guess it.
+fn manifest(kind: &str, object: Object) -> String {
+    format!("manifests/{kind}-{}-{}.yaml", object.namespace, object.name)
 }
 
 /// The bundles of Day-1 as files, and the ConfigMaps that repeat them.
-fn plan_bundles(made: &BTreeSet<&str>) -> (Vec<PlannedBundle>, Vec<PlannedConfigMap>) {
+fn plan_bundles(catalog: &Catalog, made: &BTreeSet<&str>) -> (Vec<PlannedBundle>, Vec<PlannedConfigMap>) {
     let mut members_of: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
     let (mut bundles, mut config_maps) = (Vec::new(), Vec::new());
-    for bundle in BUNDLES.iter().filter(|bundle| bundle.day == Day::One) {
+    for bundle in catalog.bundles.iter().filter(|bundle| bundle.day == Day::One) {
         let BundleHome::File { stem, config_maps: places } = bundle.home else { continue };
         let mut members: Vec<&'static str> = Vec::new();
         for input in bundle.inputs {
@@ -166,55 +206,64 @@ fn plan_bundles(made: &BTreeSet<&str>) -> (Vec<PlannedBundle>, Vec<PlannedConfig
         let mut seen = BTreeSet::new();
         members.retain(|member| seen.insert(*member));
         members_of.insert(bundle.id, members.clone());
-        for &place in places {
-            config_maps.push(PlannedConfigMap { place, members: members.clone(), owner: bundle.component });
-        }
-        bundles.push(PlannedBundle { stem, id: bundle.id, members });
+        config_maps.extend(places.iter().map(|&place| plan_config_map(place, members.clone(), bundle.component)));
+        bundles.push(PlannedBundle { id: bundle.id, file: format!("tls/{stem}.crt"), members });
     }
     (bundles, config_maps)
 }
 
 /// The Day-2 bundles of the adopted signers, so that the new cluster trusts them from its first moment.
-fn plan_adopted_bundles(made: &BTreeSet<&str>) -> Vec<PlannedConfigMap> {
+fn plan_adopted_bundles(catalog: &Catalog, made: &BTreeSet<&str>) -> Vec<PlannedConfigMap> {
     let adopted = |id: &str| {
-        rows()
-            .find(|row| matches!(row.succession, Succession::AdoptedBy(heir) if heir == id) && made.contains(row.id))
-            .map(|row| row.id)
+        let adopts = |row: &&Row| matches!(row.succession, Succession::AdoptedBy(heir) if heir == id);
+        catalog.rows.iter().find(|row| adopts(row) && made.contains(row.id)).map(|row| row.id)
     };
     let members = |bundle: &Bundle| -> Option<Vec<&'static str>> {
-        bundle
-            .inputs
-            .iter()
-            .map(|input| match input {
-                BundleInput::History(id) => adopted(id),
-                _ => None,
-            })
-            .collect()
+        let member = |input: &BundleInput| match input {
+            BundleInput::History(id) => adopted(id),
+            _ => None,
+        };
+        bundle.inputs.iter().map(member).collect()
     };
-    BUNDLES
-        .iter()
-        .filter_map(|bundle| match bundle.home {
-            BundleHome::ConfigMap(place) => {
-                members(bundle).map(|members| PlannedConfigMap { place, members, owner: bundle.component })
-            }
-            BundleHome::File { .. } => None,
-        })
-        .collect()
+    let planned = |bundle: &Bundle| match bundle.home {
+        BundleHome::ConfigMap(place) => {
+            members(bundle).map(|members| plan_config_map(place, members, bundle.component))
+        }
+        BundleHome::File { .. } => None,
+    };
+    catalog.bundles.iter().filter_map(planned).collect()
 }
 
-impl PlannedCertificate {
+fn plan_config_map(place: ConfigMapKey, members: Vec<&'static str>, owner: Component) -> PlannedConfigMap {
+    PlannedConfigMap { place, file: manifest("configmap", place.object), members, owner }
+}
+
+impl PlannedCertificate<'_> {
     /// The logical name of what signs it; its own where it signs itself.
     pub fn signer_name(&self) -> &'static str {
-        match self.row.signer {
-            Signer::Itself => self.row.certificate,
-            Signer::Row(id) => row(id).expect("a test checks that every signer named exists").certificate,
-        }
+        self.signer.unwrap_or(self.row).certificate
+    }
+}
+
+impl InstallPlan<'_> {
+    /// The logical names of the certificates whose keys are forgotten.
+    pub fn forgotten_keys(&self) -> impl Iterator<Item = &'static str> {
+        self.certificates.iter().filter(|planned| planned.key_file.is_none()).map(|planned| planned.row.certificate)
+    }
+
+    /// All files that hold a certificate.
+    pub fn files_of(&self, planned: &PlannedCertificate<'_>) -> Vec<String> {
+        let is_same = |row: &Row| row.id == planned.row.id;
+        let kubeconfigs = self.kubeconfigs.iter().filter(|it| is_same(it.row)).map(|it| it.file.clone());
+        let secrets = self.secrets.iter().filter(|it| is_same(it.row)).map(|it| it.file.clone());
+        [planned.file.clone()].into_iter().chain(planned.key_file.clone()).chain(kubeconfigs).chain(secrets).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
+    use std::sync::LazyLock;
 
     use expect_test::{Expect, expect};
 
@@ -233,11 +282,17 @@ mod tests {
         }
     }
 
-    fn planned(conditions: &[Condition]) -> InstallPlan {
-        let (cluster, policy) = (cluster(), Policy::default());
+    fn planned_for<'a>(cluster: &'a ClusterFacts, conditions: &[Condition]) -> Result<InstallPlan<'a>, IssuanceError> {
+        static POLICY: Policy = Policy { defaults: None, categories: BTreeMap::new(), overrides: BTreeMap::new() };
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        let circumstances = Circumstances { cluster: &cluster, policy: &policy, now, scale: TimeScale::FULL };
-        plan(&circumstances, &conditions.iter().copied().collect()).unwrap()
+        let circumstances =
+            Circumstances { catalog: Catalog::builtin(), cluster, policy: &POLICY, now, scale: TimeScale::FULL };
+        plan(&circumstances, &conditions.iter().copied().collect())
+    }
+
+    fn planned(conditions: &[Condition]) -> InstallPlan<'static> {
+        static CLUSTER: LazyLock<ClusterFacts> = LazyLock::new(cluster);
+        planned_for(&CLUSTER, conditions).unwrap()
     }
 
     fn check(lines: impl Iterator<Item = String>, expected: &Expect) {
@@ -273,21 +328,21 @@ mod tests {
     #[test]
     fn bundles_and_their_members() {
         check(
-            planned(&[]).bundles.iter().map(|bundle| format!("{}: {}", bundle.stem, bundle.members.join(" "))),
+            planned(&[]).bundles.iter().map(|bundle| format!("{}: {}", bundle.file, bundle.members.join(" "))),
             &expect![[r#"
-                admin-kubeconfig-ca-bundle: day1/admin-kubeconfig-signer
-                kubelet-bootstrap-kubeconfig-ca-bundle: day1/kubelet-bootstrap-kubeconfig-signer
-                kube-apiserver-localhost-ca-bundle: day1/kube-apiserver-localhost-signer
-                kube-apiserver-service-network-ca-bundle: day1/kube-apiserver-service-network-signer
-                kube-apiserver-lb-ca-bundle: day1/kube-apiserver-lb-signer
-                kube-apiserver-to-kubelet-ca-bundle: day1/kube-apiserver-to-kubelet-signer
-                kube-control-plane-ca-bundle: day1/kube-control-plane-signer day1/kube-apiserver-lb-signer day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer
-                aggregator-ca-bundle: day1/aggregator-signer
-                kubelet-client-ca-bundle: day1/kubelet-signer
-                kubelet-serving-ca-bundle: day1/kubelet-signer
-                machine-config-server-ca-bundle: day1/root-ca
-                kube-apiserver-complete-server-ca-bundle: day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer day1/kube-apiserver-lb-signer
-                kube-apiserver-complete-client-ca-bundle: day1/admin-kubeconfig-signer day1/kubelet-signer day1/kube-control-plane-signer day1/kube-apiserver-to-kubelet-signer day1/kubelet-bootstrap-kubeconfig-signer
+                tls/admin-kubeconfig-ca-bundle.crt: day1/admin-kubeconfig-signer
+                tls/kubelet-bootstrap-kubeconfig-ca-bundle.crt: day1/kubelet-bootstrap-kubeconfig-signer
+                tls/kube-apiserver-localhost-ca-bundle.crt: day1/kube-apiserver-localhost-signer
+                tls/kube-apiserver-service-network-ca-bundle.crt: day1/kube-apiserver-service-network-signer
+                tls/kube-apiserver-lb-ca-bundle.crt: day1/kube-apiserver-lb-signer
+                tls/kube-apiserver-to-kubelet-ca-bundle.crt: day1/kube-apiserver-to-kubelet-signer
+                tls/kube-control-plane-ca-bundle.crt: day1/kube-control-plane-signer day1/kube-apiserver-lb-signer day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer
+                tls/aggregator-ca-bundle.crt: day1/aggregator-signer
+                tls/kubelet-client-ca-bundle.crt: day1/kubelet-signer
+                tls/kubelet-serving-ca-bundle.crt: day1/kubelet-signer
+                tls/machine-config-server-ca-bundle.crt: day1/root-ca
+                tls/kube-apiserver-complete-server-ca-bundle.crt: day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer day1/kube-apiserver-lb-signer
+                tls/kube-apiserver-complete-client-ca-bundle.crt: day1/admin-kubeconfig-signer day1/kubelet-signer day1/kube-control-plane-signer day1/kube-apiserver-to-kubelet-signer day1/kubelet-bootstrap-kubeconfig-signer
             "#]],
         );
     }
@@ -333,28 +388,39 @@ mod tests {
         let plan = planned(&[]);
         check(
             plan.kubeconfigs.iter().map(|it| {
-                format!(
-                    "{}: {} at {} trusting {}",
-                    it.kubeconfig.file, it.row.certificate, it.server, it.kubeconfig.bundle
-                )
+                format!("{}: {} at {} trusting {}", it.file, it.row.certificate, it.server, it.trusts.join(" "))
             }),
             &expect![[r#"
-                kubeconfig: admin-kubeconfig-client at https://api.demo.example.com:6443 trusting day1/kube-apiserver-complete-server-ca-bundle
-                kubeconfig-kubelet: kubelet-client at https://api-int.demo.example.com:6443 trusting day1/kube-apiserver-complete-server-ca-bundle
+                auth/kubeconfig: admin-kubeconfig-client at https://api.demo.example.com:6443 trusting day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer day1/kube-apiserver-lb-signer
+                auth/kubeconfig-kubelet: kubelet-client at https://api-int.demo.example.com:6443 trusting day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer day1/kube-apiserver-lb-signer
             "#]],
         );
     }
 
     #[test]
     fn the_key_of_the_root_is_forgotten_and_no_other() {
-        let forgotten = |it: &PlannedCertificate| (!it.keep_key).then_some(it.row.certificate);
-        let plan = planned(&[]);
-        assert_eq!(plan.certificates.iter().filter_map(forgotten).collect::<Vec<_>>(), ["root-ca"]);
+        assert_eq!(planned(&[]).forgotten_keys().collect::<Vec<_>>(), ["root-ca"]);
+    }
+
+    #[test]
+    fn a_server_has_its_signer_behind_it_and_others_do_not() {
+        let plan = planned(&[Condition::BareMetal]);
+        let chains = plan.certificates.iter().filter(|it| it.chain.len() > 1);
+        check(
+            chains.map(|it| it.chain.join(" ")),
+            &expect![[r#"
+            day1/kube-apiserver-localhost-server day1/kube-apiserver-localhost-signer
+            day1/kube-apiserver-service-network-server day1/kube-apiserver-service-network-signer
+            day1/kube-apiserver-lb-server day1/kube-apiserver-lb-signer
+            day1/kube-apiserver-internal-lb-server day1/kube-apiserver-lb-signer
+            day1/machine-config-server day1/root-ca
+        "#]],
+        );
     }
 
     #[test]
     fn a_cluster_that_is_not_bare_metal_has_no_ironic_and_says_so() {
-        let names = |plan: &InstallPlan| plan.certificates.iter().map(|it| it.row.certificate).collect::<Vec<_>>();
+        let names = |plan: &InstallPlan<'_>| plan.certificates.iter().map(|it| it.row.certificate).collect::<Vec<_>>();
         assert!(names(&planned(&[Condition::BareMetal])).contains(&"ironic-server"));
         assert!(!names(&planned(&[])).contains(&"ironic-server"));
         assert!(
@@ -366,11 +432,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_a_service_network_is_an_error() {
-        let (mut cluster, policy) = (cluster(), Policy::default());
-        cluster.service_networks.clear();
-        let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        let circumstances = Circumstances { cluster: &cluster, policy: &policy, now, scale: TimeScale::FULL };
-        assert_eq!(plan(&circumstances, &BTreeSet::new()), Err(MissingFact { fact: "service network" }));
+    fn a_cluster_without_a_usable_service_network_is_an_error() {
+        let refused = |networks: &[&str]| {
+            let service_networks = networks.iter().map(|network| network.parse().unwrap()).collect();
+            planned_for(&ClusterFacts { service_networks, ..cluster() }, &[]).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&[]), "the cluster does not say its service network");
+        assert_eq!(
+            refused(&["172.30.0.0/16", "fd02::/128"]),
+            "the service network fd02::/128 is too small: it has no address for the API"
+        );
     }
 }

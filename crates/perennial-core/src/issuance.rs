@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::{ClusterFacts, Instance, MissingFact, Row, Span, TimeScale};
+use crate::catalog::{Catalog, ClusterFacts, HostError, Instance, Row, Span, TimeScale};
 use crate::policy::{Policy, PolicySource};
 use crate::spec::{CertificateSpec, Validity};
 
@@ -12,6 +12,8 @@ pub const BACKDATE: Span = Span::minutes(5);
 /// What an issuance is decided from.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances<'a> {
+    /// What there is.
+    pub catalog: &'a Catalog,
     /// What the cluster says about itself.
     pub cluster: &'a ClusterFacts,
     /// The cluster's key policy.
@@ -31,16 +33,31 @@ pub struct Issuance {
     pub source: PolicySource,
 }
 
+/// A certificate cannot be made now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IssuanceError {
+    /// Its names are not known.
+    #[error(transparent)]
+    Hosts(#[from] HostError),
+    /// Its signer has ended, or has not begun.
+    #[error("the signer is valid from {} to {} only", signer.not_before, signer.not_after)]
+    SignerNotValid {
+        /// The life of the signer.
+        signer: Validity,
+    },
+}
+
 impl Circumstances<'_> {
     /// The certificate that `row` asks for now, under a signer valid for `signer` (none: it signs itself).
-    pub fn issue(&self, row: &Row, instance: &Instance, signer: Option<Validity>) -> Result<Issuance, MissingFact> {
+    pub fn issue(&self, row: &Row, instance: &Instance, signer: Option<Validity>) -> Result<Issuance, IssuanceError> {
         let hosts = row.resolve_hosts(self.cluster, instance)?;
-        let resolved = self.policy.resolve(row.override_name(), row.usage);
+        let resolved = self.policy.resolve(self.catalog.override_name(row), row.usage);
+        let validity = validity(self.now, row.validity, self.scale, signer)?;
         let spec = CertificateSpec {
-            subject: row.resolve_subject(self.now, &hosts),
+            subject: row.resolve_subject(instance, self.now, &hosts),
             usage: row.usage,
             hosts,
-            validity: validity(self.now, row.validity, self.scale, signer),
+            validity,
             key: resolved.key,
             extensions: Vec::new(),
         };
@@ -49,17 +66,21 @@ impl Circumstances<'_> {
 }
 
 /// The life of a certificate issued at `now`: backdated, and within that of its signer on both sides.
-pub fn validity(now: Timestamp, lifetime: Span, scale: TimeScale, signer: Option<Validity>) -> Validity {
+pub fn validity(
+    now: Timestamp,
+    lifetime: Span,
+    scale: TimeScale,
+    signer: Option<Validity>,
+) -> Result<Validity, IssuanceError> {
     let now = Timestamp::from_second(now.as_second()).expect("a timestamp without its fraction is a timestamp");
     let own =
         Validity { not_before: before(now, BACKDATE.scaled(scale)), not_after: after(now, lifetime.scaled(scale)) };
-    match signer {
-        None => own,
-        Some(signer) => Validity {
-            not_before: own.not_before.max(signer.not_before),
-            not_after: own.not_after.min(signer.not_after),
-        },
+    let Some(signer) = signer else { return Ok(own) };
+    // A signer that has begun and not ended leaves at least a second.
+    if now < signer.not_before || signer.not_after <= now {
+        return Err(IssuanceError::SignerNotValid { signer });
     }
+    Ok(Validity { not_before: own.not_before.max(signer.not_before), not_after: own.not_after.min(signer.not_after) })
 }
 
 /// RFC 5280 section 4.1.2.5: certificates know the years 1970 (as we write them) to 9999.
@@ -82,7 +103,7 @@ mod tests {
 
     fn check(now: &str, lifetime: Span, scale: TimeScale, signer: Option<(&str, &str)>, expected: (&str, &str)) {
         let signer = signer.map(|(a, b)| Validity { not_before: at(a), not_after: at(b) });
-        let validity = validity(at(now), lifetime, scale, signer);
+        let validity = validity(at(now), lifetime, scale, signer).unwrap();
         assert_eq!((validity.not_before, validity.not_after), (at(expected.0), at(expected.1)));
     }
 
@@ -106,6 +127,16 @@ mod tests {
             Some(("2026-03-01T11:58:00Z", "2026-03-20T00:00:00Z")),
             ("2026-03-01T11:58:00Z", "2026-03-20T00:00:00Z"),
         );
+    }
+
+    #[test]
+    fn nothing_is_issued_under_a_signer_that_has_ended_or_not_begun() {
+        let signer = Validity { not_before: at("2026-03-01T12:00:00Z"), not_after: at("2026-03-02T12:00:00Z") };
+        let issued = |now: &str| validity(at(now), Span::days(30), TimeScale::FULL, Some(signer)).is_ok();
+        assert!(!issued("2026-03-01T11:59:59Z"));
+        assert!(issued("2026-03-01T12:00:00Z"));
+        assert!(issued("2026-03-02T11:59:59Z"));
+        assert!(!issued("2026-03-02T12:00:00Z"));
     }
 
     #[test]

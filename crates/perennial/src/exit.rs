@@ -1,41 +1,51 @@
-//! How a command ends: exit codes and error messages, in one place.
+//! How a command ends: error messages and exit codes, in one place.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// What a command found, where it did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Done.
-    Done,
-}
+use crate::talk;
 
-/// The command could not be understood; `clap` uses the same number.
-const USAGE: u8 = 2;
+/// `clap` uses 2 for wrong usage by itself.
 const FAILED: u8 = 1;
 
-/// A mistake in how the command was called, found only after its arguments were parsed.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
-
 /// Prints an error to stderr and chooses the exit code.
-pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
+pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        // Whoever reads our output has had enough, as `head` does: that is no failure of ours.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let code = if error.is::<UsageError>() { USAGE } else { FAILED };
-            // Nothing is left to tell it to when stderr is gone too.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::from(code)
+            talk::line(format_args!("error: {error:#}"));
+            ExitCode::from(FAILED)
         }
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+/// stdout, to whoever still reads it.
+///
+/// When a reader has had enough, as `head` does, the rest is dropped: that is no failure of ours, and
+/// what a command does besides printing must not depend on it.
+#[derive(Debug, Default)]
+pub(crate) struct Stdout {
+    closed: bool,
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.closed {
+            return Ok(bytes.len());
+        }
+        match io::stdout().lock().write(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(bytes.len())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match io::stdout().lock().flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            flushed => flushed,
+        }
+    }
 }

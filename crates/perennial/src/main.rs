@@ -7,14 +7,18 @@ mod install;
 mod item;
 mod output;
 mod table;
+mod talk;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::commands::Cli;
-use crate::exit::Outcome;
+use crate::exit::Stdout;
 
 fn main() -> ExitCode {
-    exit::code(Cli::parse().run(clock::now()))
+    let mut out = Stdout::default();
+    let done = Cli::parse().run(clock::now(), &mut out);
+    exit::code(done.and_then(|()| Ok(out.flush()?)))
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use jiff::{SignedDuration, Timestamp};
-use perennial_core::catalog::{ClusterFacts, Instance, Row, Scope, Signer, TimeScale, rows, well_known_names};
+use perennial_core::catalog::{Catalog, ClusterFacts, Instance, Row, Scope, TimeScale};
 use perennial_core::issuance::Circumstances;
 use perennial_core::key::KeySpec;
 use perennial_core::policy::{Category, Policy, Usage};
@@ -38,20 +38,17 @@ fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usi
         Scope::Cluster => Instance::Cluster,
         Scope::Node => Instance::Node { name: "n1".to_owned(), addresses: vec!["2001:db8::11".parse().unwrap()] },
         Scope::Service => {
-            Instance::Service { namespace: "shop".to_owned(), name: "web".to_owned(), headless: depth == 0 }
+            let [namespace, name, secret] = ["shop", "web", "web-tls"].map(str::to_owned);
+            Instance::Service { namespace, name, secret, headless: ages[0] < 0.5 }
         }
     };
-    let signer = match row.signer {
-        Signer::Itself => None,
-        Signer::Row(_) => {
-            let signer = row.signer_row();
-            let life = signer.validity.scaled(circumstances.scale).as_secs_f64();
-            // At least a second of the signer's life is left, or nothing could be issued at all.
-            let age = SignedDuration::from_secs((life * ages[depth]) as i64 - 1);
-            let then = Circumstances { now: circumstances.now.checked_sub(age).unwrap(), ..*circumstances };
-            Some(issued(signer, &then, ages, depth + 1))
-        }
-    };
+    let signer = circumstances.catalog.signer_of(row).map(|signer| {
+        let life = signer.validity.scaled(circumstances.scale).as_secs_f64();
+        // At least a second of the signer's life is left, or nothing could be issued at all.
+        let age = SignedDuration::from_secs((life * ages[depth]) as i64 - 1).max(SignedDuration::ZERO);
+        let then = Circumstances { now: circumstances.now.checked_sub(age).unwrap(), ..*circumstances };
+        issued(signer, &then, ages, depth + 1)
+    });
     let spec = circumstances.issue(row, &instance, signer.as_ref().map(|signer| signer.validity)).unwrap().spec;
     let key = &KEYS[&spec.key][depth];
     let certificate = match &signer {
@@ -92,9 +89,15 @@ fn check(row: &Row, policy: &Policy, now: Timestamp, scale: TimeScale, ages: &[f
         api_vips: vec!["192.0.2.5".parse().unwrap()],
         bootstrap_provisioning: Some("172.22.0.2".parse().unwrap()),
     };
-    let leaf = issued(row, &Circumstances { cluster: &cluster, policy, now, scale }, ages, 0);
+    let catalog = Catalog::builtin();
+    let leaf = issued(row, &Circumstances { catalog, cluster: &cluster, policy, now, scale }, ages, 0);
     let facts = leaf.certificate.facts();
-    assert_eq!(facts.public_key.kind().spec(), Some(policy.resolve(row.override_name(), row.usage).key), "{}", row.id);
+    assert_eq!(
+        facts.public_key.kind().spec(),
+        Some(policy.resolve(catalog.override_name(row), row.usage).key),
+        "{}",
+        row.id
+    );
     if let Some(signer) = leaf.above.first() {
         let signer = signer.facts().validity;
         assert!(signer.not_before <= facts.validity.not_before, "{} begins before its signer", row.id);
@@ -122,7 +125,7 @@ fn key() -> impl Strategy<Value = KeySpec> {
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
-    let names: Vec<&'static str> = well_known_names().collect();
+    let names: Vec<&'static str> = Catalog::builtin().well_known_names().collect();
     (
         proptest::option::of(key()),
         proptest::collection::btree_map(select(&Category::ALL[..]), key(), 0..=3),
@@ -143,8 +146,7 @@ proptest! {
         divisor in select(vec![1_u32, 7, 360]),
         ages in proptest::collection::vec(0.0_f64..=1.0, 3),
     ) {
-        let rows: Vec<Row> = rows().copied().collect();
         let scale = TimeScale::divide_by(divisor).unwrap();
-        check(row.get(&rows), &policy, Timestamp::from_second(now).unwrap(), scale, &ages);
+        check(row.get(&Catalog::builtin().rows), &policy, Timestamp::from_second(now).unwrap(), scale, &ages);
     }
 }

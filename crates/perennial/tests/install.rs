@@ -6,6 +6,9 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -252,15 +255,15 @@ fn a_policy_with_the_gate_off_is_refused() {
         &off,
         1,
         &expect![[r#"
-        error: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
-    "#]],
+            error: DIR/install-config.yaml is refused: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
+        "#]],
     );
     check_refused(
         &config(&format!("{}\nfeatureGates: [ConfigurablePKI=false]", signer_key("ECDSA P256"))),
         &[],
         1,
         &expect![[r#"
-            error: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
+            error: DIR/install-config.yaml is refused: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
         "#]],
     );
 }
@@ -329,6 +332,72 @@ fn broken_configurations_are_refused() {
     );
 }
 
+/// A run that ends with a signal, sent as soon as the staging directory is there.
+#[test]
+fn a_signal_leaves_nothing_behind() {
+    for signal in ["INT", "TERM", "HUP"] {
+        let temporary = tempfile::tempdir().unwrap();
+        let file = temporary.path().join("install-config.yaml");
+        fs::write(&file, config(&signer_key("RSA 4096"))).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+            .args(["install", "--install-config", file.to_str().unwrap(), "--out"])
+            .arg(temporary.path().join("out"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let entries = || fs::read_dir(temporary.path()).unwrap().count();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while entries() == 1 {
+            assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "no staging directory");
+            std::thread::yield_now();
+        }
+        let kill = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        assert!(!child.wait().unwrap().success(), "{signal}");
+        assert_eq!(entries(), 1, "{signal}");
+    }
+}
+
+#[test]
+fn nobody_listening_does_not_change_what_is_made() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("install-config.yaml");
+    fs::write(&file, config("")).unwrap();
+    let out = temporary.path().join("out");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(["install", "--install-config", file.to_str().unwrap(), "--out", out.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert!(child.wait().unwrap().success());
+    assert!(out.join("tls/root-ca.crt").is_file());
+}
+
+#[test]
+fn metrics_do_not_overwrite_what_they_must_not() {
+    let temporary = tempfile::tempdir().unwrap();
+    let file = temporary.path().join("install-config.yaml");
+    fs::write(&file, config("")).unwrap();
+    let out = temporary.path().join("out");
+    let (file, out) = (file.to_str().unwrap(), out.to_str().unwrap());
+    for (path, why) in [
+        ("/dev/null", "no regular file"),
+        (file, "is the install-config"),
+        (&format!("{out}/tls/root-ca.crt"), "no directory"),
+        (&format!("{out}.d/pki.prom"), "no directory"),
+    ] {
+        let output = perennial(&["install", "--install-config", file, "--out", out, "--metrics-textfile", path]);
+        let (_, stderr, code) = texts(&output);
+        assert_eq!(code, 1, "{path}");
+        assert!(stderr.contains(why), "{path}: {stderr}");
+        assert!(!Path::new(out).exists(), "{path}");
+    }
+    assert_eq!(fs::read_to_string(file).unwrap(), config(""));
+}
+
 #[test]
 fn a_directory_with_something_in_it_is_refused() {
     let temporary = tempfile::tempdir().unwrap();
@@ -338,7 +407,7 @@ fn a_directory_with_something_in_it_is_refused() {
     let output = perennial(&["install", "--install-config", file.to_str().unwrap(), "--out", path]);
     let (_, stderr, code) = texts(&output);
     assert_eq!(code, 1);
-    assert!(stderr.contains("exists and is not empty"), "{stderr}");
+    assert!(stderr.contains("it exists and is not empty"), "{stderr}");
 }
 
 #[test]

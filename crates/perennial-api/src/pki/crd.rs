@@ -3,12 +3,11 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use kube::core::crd::merge_crds;
-use perennial_core::catalog::well_known_names;
+use perennial_core::catalog::Catalog;
 use serde_json::Value;
 
-use crate::invalid::{Problem, value_at};
-
 use super::{VERSIONS, v1, v1alpha1};
+use crate::invalid::{Problem, value_at};
 
 /// The definition with all versions.
 pub fn crd() -> CustomResourceDefinition {
@@ -42,14 +41,14 @@ pub(super) fn note_well_known_names(problem: &mut Problem, document: &Value) {
         && error.message == WELL_KNOWN_MESSAGE
         && let Some(found) = value_at(document, &error.path)
     {
-        let names: Vec<&str> = well_known_names().collect();
+        let names: Vec<&str> = Catalog::builtin().well_known_names().collect();
         *note = Some(format!("found {}, accepted are {}", found["certificateName"], names.join(", ")));
     }
 }
 
 /// The rule that an override names one of the well-known certificates.
 pub(super) fn well_known_rule() -> String {
-    let names: Vec<String> = well_known_names().map(|name| format!("'{name}'")).collect();
+    let names: Vec<String> = Catalog::builtin().well_known_names().map(|name| format!("'{name}'")).collect();
     format!("self.certificateName in [{}]", names.join(", "))
 }
 

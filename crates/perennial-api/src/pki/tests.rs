@@ -66,7 +66,7 @@ fn judge(document: &str) -> String {
 
 #[test]
 fn the_catalog_knows_every_well_known_name() {
-    assert_eq!(perennial_core::catalog::well_known_names().collect::<Vec<_>>(), WELL_KNOWN_NAMES);
+    assert_eq!(perennial_core::catalog::Catalog::builtin().well_known_names().collect::<Vec<_>>(), WELL_KNOWN_NAMES);
 }
 
 /// Checks a spec, in every version.

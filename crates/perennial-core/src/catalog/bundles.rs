@@ -7,7 +7,7 @@ use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Copied, Da
 const MCO: &str = "openshift-machine-config-operator";
 
 /// Every bundle, inputs before what they flow into.
-pub const BUNDLES: &[Bundle] = &[
+pub(super) const BUNDLES: &[Bundle] = &[
     // Day-1
     file("admin-kubeconfig-ca-bundle", "day1/admin-kubeconfig-ca-bundle", &[History("day1/admin-kubeconfig-signer")])
         .carried_as(&[ca_bundle(object(CONFIG, "admin-kubeconfig-client-ca"))]),

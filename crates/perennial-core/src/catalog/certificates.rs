@@ -4,7 +4,7 @@ use super::Certificate;
 use crate::policy::Category;
 
 /// Every logical certificate. The well-known ones come first, in the order of the PKI resource's rule.
-pub const CERTIFICATES: &[Certificate] = &[
+pub(super) const CERTIFICATES: &[Certificate] = &[
     well_known("admin-kubeconfig-signer", Category::Signer, "signs the administrator's kubeconfig"),
     well_known(
         "kubelet-bootstrap-kubeconfig-signer",

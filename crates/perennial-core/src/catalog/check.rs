@@ -1,10 +1,11 @@
-//! What must be true of a catalog: the checks that its tests, and later a catalog of somebody's own, go through.
+//! What must be true of a catalog: the checks that the built-in one, and a changed copy of it, go through.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use super::{
-    BUNDLES, Bundle, BundleHome, BundleInput, CERTIFICATES, Certificate, Custody, Day, MAX_COMMON_NAME, Object, Row,
-    Scope, Signer, SubjectRule, Succession, rows,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Custody, Day, Home, MAX_COMMON_NAME, Row, Scope, Signer,
+    SubjectRule, Succession,
 };
 use crate::policy::{Category, Usage};
 
@@ -12,255 +13,429 @@ use crate::policy::{Category, Usage};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Defect {
-    /// The certificate, row or bundle.
+    /// The certificate, row, bundle or object.
     pub place: String,
     /// What is wrong with it.
     pub problem: String,
 }
 
-/// Everything wrong with the catalog of this build. A test wants it empty.
-pub fn defects() -> Vec<Defect> {
-    let rows: Vec<Row> = rows().copied().collect();
-    defects_of(CERTIFICATES, &rows, BUNDLES)
+pub(super) fn defects(catalog: &Catalog) -> Vec<Defect> {
+    let mut found = Found::default();
+    for certificate in &catalog.certificates {
+        found.at(certificate.name, certificate_problems(catalog, certificate));
+    }
+    for (position, row) in catalog.rows.iter().enumerate() {
+        found.at(row.id, row_problems(catalog, row));
+        found.at(row.id, signer_problems(&catalog.rows[..position], row));
+        found.at(row.id, succession_problems(catalog, row));
+        found.at(row.id, subject_problems(row));
+        found.at(row.id, kubeconfig_problems(catalog, row));
+    }
+    for (position, bundle) in catalog.bundles.iter().enumerate() {
+        found.at(bundle.id, bundle_problems(catalog, &catalog.bundles[..position], bundle));
+    }
+    for (place, owners) in shared_places(catalog) {
+        found.at(&place, vec![format!("belongs to {} at once", owners.join(" and "))]);
+    }
+    found.0
 }
 
-fn defects_of(certificates: &[Certificate], rows: &[Row], bundles: &[Bundle]) -> Vec<Defect> {
-    let catalog = Tables { certificates, rows, bundles };
-    let mut found = Vec::new();
-    let mut report = |place: &str, problems: Vec<String>| {
-        found.extend(problems.into_iter().map(|problem| Defect { place: place.to_owned(), problem }));
-    };
-    for certificate in certificates {
-        report(certificate.name, catalog.certificate_problems(certificate));
+#[derive(Default)]
+struct Found(Vec<Defect>);
+
+impl Found {
+    fn at(&mut self, place: &str, problems: Vec<String>) {
+        self.0.extend(problems.into_iter().map(|problem| Defect { place: place.to_owned(), problem }));
     }
-    for row in rows {
-        report(row.id, catalog.row_problems(row));
-    }
-    for bundle in bundles {
-        report(bundle.id, catalog.bundle_problems(bundle));
-    }
-    found
 }
 
-struct Tables<'a> {
-    certificates: &'a [Certificate],
-    rows: &'a [Row],
-    bundles: &'a [Bundle],
+/// The problems whose claim does not hold.
+fn broken<const N: usize>(claims: [(bool, String); N]) -> Vec<String> {
+    claims.into_iter().filter_map(|(holds, problem)| (!holds).then_some(problem)).collect()
 }
 
-impl Tables<'_> {
-    fn certificate_problems(&self, certificate: &Certificate) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.certificates.iter().filter(|other| other.name == certificate.name).count() > 1 {
-            problems.push("is listed twice".to_owned());
-        }
-        if !self.rows.iter().any(|row| row.certificate == certificate.name) {
-            problems.push("has no row".to_owned());
-        }
-        problems
-    }
+fn certificate_problems(catalog: &Catalog, certificate: &Certificate) -> Vec<String> {
+    let listed = catalog.certificates.iter().filter(|other| other.name == certificate.name).count();
+    broken([
+        (listed == 1, "is listed twice".to_owned()),
+        (catalog.rows_of(certificate).next().is_some(), "has no row".to_owned()),
+    ])
+}
 
-    fn row_problems(&self, row: &Row) -> Vec<String> {
-        let mut problems = Vec::new();
-        let mut claim = |holds: bool, problem: String| {
-            if !holds {
-                problems.push(problem);
-            }
-        };
-        claim(self.rows.iter().filter(|other| other.id == row.id).count() == 1, "is listed twice".to_owned());
-
-        let certificate = self.certificates.iter().find(|certificate| certificate.name == row.certificate);
-        claim(certificate.is_some(), format!("holds the unlisted certificate {}", row.certificate));
-        let is_signer = row.usage == Usage::Signer;
-        if let Some(certificate) = certificate {
-            claim(
-                is_signer == (certificate.category == Category::Signer),
-                format!("is a {} of category {}", row.usage, certificate.category),
-            );
-        }
-        claim(
+fn row_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
+    let is_signer = row.usage == Usage::Signer;
+    let mut problems = broken([
+        (catalog.rows.iter().filter(|other| other.id == row.id).count() == 1, "is listed twice".to_owned()),
+        (
             is_signer == row.custody.is_some(),
             "says who has the key although it is no signer, or the reverse".to_owned(),
-        );
-
-        if let Signer::Row(id) = row.signer {
-            match self.row(id) {
-                None => claim(false, format!("is signed by {id}, which does not exist")),
-                Some(signer) => {
-                    claim(signer.usage == Usage::Signer, format!("is signed by {id}, which is no signer"));
-                    claim(signer.day == row.day, format!("is signed by {id} of another day"));
-                    claim(
-                        row.validity <= signer.validity,
-                        format!("lives {}, longer than its signer {id} with {}", row.validity, signer.validity),
-                    );
-                }
-            }
-        }
-        match row.succession {
-            Succession::Refresh(after) => {
-                claim(after < row.validity, format!("is refreshed after {after}, but lives only {}", row.validity));
-                claim(
-                    !matches!(row.custody, Some(Custody::Offline | Custody::Discarded)),
-                    "is refreshed although nobody in the cluster has its key".to_owned(),
-                );
-            }
-            Succession::AdoptedBy(id) | Succession::ReplacedBy(id) => match self.row(id) {
-                None => claim(false, format!("is followed by {id}, which does not exist")),
-                Some(heir) => {
-                    claim(heir.day == Day::Two, format!("is followed by {id}, which is not of Day-2"));
-                    claim(
-                        heir.certificate == row.certificate && heir.usage.serves() == row.usage.serves(),
-                        format!("is followed by {id}, which is another certificate"),
-                    );
-                }
-            },
-            Succession::Never => {}
-        }
-        claim(
+        ),
+        (
             row.usage != Usage::Serving || !row.hosts.is_empty(),
             "serves, but no host source says under which name".to_owned(),
-        );
-        self.subject_problems(row, &mut problems);
-        problems
+        ),
+        (
+            (row.scope == Scope::Cluster) != placeholder(row),
+            format!("is {} for its scope, but its Secret's name says otherwise", row.scope),
+        ),
+    ]);
+    match catalog.certificate(row.certificate) {
+        None => problems.push(format!("holds the unlisted certificate {}", row.certificate)),
+        Some(certificate) if is_signer != (certificate.category == Category::Signer) => {
+            problems.push(format!("is a {} of category {}", row.usage, certificate.category));
+        }
+        Some(_) => {}
     }
+    problems
+}
 
-    fn subject_problems(&self, row: &Row, problems: &mut Vec<String>) {
-        // Eleven characters: `@` and the seconds of any year up to 2286.
-        let stamp = 11;
-        let length = match row.subject {
-            SubjectRule::Stamped(stem) => stem.len() + stamp,
-            SubjectRule::StampedSecret => match row.secret() {
-                Some(Object { name, .. }) => name.len() + stamp,
-                None => return problems.push("is called after its Secret, but has none".to_owned()),
+fn placeholder(row: &Row) -> bool {
+    matches!(row.home, Home::Secret(object) if object.name.contains('<'))
+}
+
+fn signer_problems(earlier: &[Row], row: &Row) -> Vec<String> {
+    let Signer::Row(id) = row.signer else { return Vec::new() };
+    let Some(signer) = earlier.iter().find(|other| other.id == id) else {
+        return vec![format!("is signed by {id}, which does not come before it")];
+    };
+    broken([
+        (signer.usage == Usage::Signer, format!("is signed by {id}, which is no signer")),
+        (signer.day == row.day, format!("is signed by {id} of another day")),
+        (
+            row.validity <= signer.validity,
+            format!("lives {}, longer than its signer {id} with {}", row.validity, signer.validity),
+        ),
+    ])
+}
+
+fn succession_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
+    match row.succession {
+        Succession::Refresh(after) => broken([
+            (after < row.validity, format!("is refreshed after {after}, but lives only {}", row.validity)),
+            (
+                !matches!(row.custody, Some(Custody::Offline | Custody::Discarded)),
+                "is refreshed although nobody in the cluster has its key".to_owned(),
+            ),
+        ]),
+        Succession::AdoptedBy(id) | Succession::ReplacedBy(id) => match catalog.row(id) {
+            None => vec![format!("is followed by {id}, which does not exist")],
+            Some(heir) => broken([
+                (heir.day == Day::Two, format!("is followed by {id}, which is not of Day-2")),
+                (
+                    heir.certificate == row.certificate && heir.usage == row.usage,
+                    format!("is followed by {id}, which is another certificate"),
+                ),
+            ]),
+        },
+        Succession::Never => Vec::new(),
+    }
+}
+
+fn subject_problems(row: &Row) -> Vec<String> {
+    // Eleven characters: `@` and the seconds of any year up to 2286.
+    const STAMP: usize = 11;
+    let length = match (row.subject, row.home) {
+        (SubjectRule::Stamped(stem) | SubjectRule::StampedOnce(stem), _) => stem.len() + STAMP,
+        (SubjectRule::StampedSecret, Home::Secret(object)) => object.name.len() + STAMP,
+        (SubjectRule::StampedSecret, Home::Files { .. }) => {
+            return vec!["is called after its Secret, but has none of its own".to_owned()];
+        }
+        // A user name is what a server authorizes: it cannot be shortened. A host that is too long is not taken.
+        (SubjectRule::Fixed { .. } | SubjectRule::FirstHost, _) => 0,
+    };
+    broken([
+        (length <= MAX_COMMON_NAME, format!("has a common name of {length} characters; {MAX_COMMON_NAME} are allowed")),
+        (
+            row.subject != SubjectRule::StampedSecret || row.scope == Scope::Cluster,
+            "is called after its Secret, whose name may be too long".to_owned(),
+        ),
+    ])
+}
+
+fn kubeconfig_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
+    let Home::Files { kubeconfig: Some(kubeconfig), .. } = row.home else { return Vec::new() };
+    broken([
+        (row.usage.connects(), "is in a kubeconfig, but is no client".to_owned()),
+        (
+            catalog.bundle(kubeconfig.bundle).is_some_and(|bundle| bundle.day == row.day),
+            format!("is in a kubeconfig with {}, which is no bundle of its day", kubeconfig.bundle),
+        ),
+    ])
+}
+
+fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Vec<String> {
+    let stem = match bundle.home {
+        BundleHome::File { stem, .. } => Some(stem),
+        BundleHome::ConfigMap(_) => None,
+    };
+    let mut problems = broken([
+        (catalog.bundles.iter().filter(|other| other.id == bundle.id).count() == 1, "is listed twice".to_owned()),
+        (!bundle.inputs.is_empty(), "is made of nothing".to_owned()),
+        (
+            stem.is_none_or(|stem| bundle.id.strip_prefix("day1/") == Some(stem)),
+            format!("is kept in {}", stem.unwrap_or_default()),
+        ),
+    ]);
+    for input in bundle.inputs {
+        match *input {
+            BundleInput::History(id) => match catalog.row(id) {
+                None => problems.push(format!("takes {id}, which does not exist")),
+                Some(row) if row.usage != Usage::Signer => problems.push(format!("takes {id}, which is no signer")),
+                Some(row) if row.day != bundle.day => problems.push(format!("takes {id} of another day")),
+                Some(_) => {}
             },
-            // A user name is what a server authorizes: it cannot be shortened.
-            SubjectRule::Fixed { .. } | SubjectRule::FirstHost => 0,
-        };
-        if length > MAX_COMMON_NAME {
-            problems.push(format!("has a common name of {length} characters; {MAX_COMMON_NAME} are allowed"));
-        }
-        if row.scope == Scope::Cluster && row.secret().is_some_and(|object| object.name.contains('<')) {
-            problems.push("is one in the cluster, but its Secret's name has a placeholder".to_owned());
+            BundleInput::Bundle(id) | BundleInput::First(id) if !earlier.iter().any(|other| other.id == id) => {
+                problems.push(format!("takes {id}, which does not come before it"));
+            }
+            BundleInput::Bundle(_) | BundleInput::First(_) | BundleInput::Foreign(_) => {}
         }
     }
+    problems
+}
 
-    fn bundle_problems(&self, bundle: &Bundle) -> Vec<String> {
-        let mut problems = Vec::new();
-        if self.bundles.iter().filter(|other| other.id == bundle.id).count() > 1 {
-            problems.push("is listed twice".to_owned());
-        }
-        if bundle.inputs.is_empty() {
-            problems.push("is made of nothing".to_owned());
-        }
-        let mut earlier = self.bundles.iter().take_while(|other| other.id != bundle.id).map(|other| other.id);
-        let earlier: BTreeSet<&str> = earlier.by_ref().collect();
-        for input in bundle.inputs {
-            match *input {
-                BundleInput::History(id) => match self.row(id) {
-                    None => problems.push(format!("takes {id}, which does not exist")),
-                    Some(row) if row.usage != Usage::Signer => problems.push(format!("takes {id}, which is no signer")),
-                    Some(row) if row.day != bundle.day => problems.push(format!("takes {id} of another day")),
-                    Some(_) => {}
-                },
-                BundleInput::Bundle(id) | BundleInput::First(id) if !earlier.contains(id) => {
-                    problems.push(format!("takes {id}, which does not come before it"));
-                }
-                BundleInput::Bundle(_) | BundleInput::First(_) | BundleInput::Foreign(_) => {}
+/// Secrets, keys of ConfigMaps and files that several rows or bundles would write.
+fn shared_places(catalog: &Catalog) -> Vec<(String, Vec<&'static str>)> {
+    let mut owners: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+    let mut own = |place: &dyn Display, owner| owners.entry(place.to_string()).or_default().push(owner);
+    for row in &catalog.rows {
+        match row.home {
+            Home::Secret(object) => own(&format!("Secret {object}"), row.id),
+            Home::Files { secret, kubeconfig } => {
+                own(&format!("tls/{}", row.certificate), row.id);
+                secret.iter().for_each(|object| own(&format!("Secret {object}"), row.id));
+                kubeconfig.iter().for_each(|it| own(&format!("auth/{}", it.file), row.id));
             }
         }
-        if let BundleHome::File { stem, .. } = bundle.home
-            && bundle.id.strip_prefix("day1/") != Some(stem)
-        {
-            problems.push(format!("is kept in {stem}"));
+    }
+    for bundle in &catalog.bundles {
+        match bundle.home {
+            BundleHome::ConfigMap(place) => own(&format!("ConfigMap {} {}", place.object, place.key), bundle.id),
+            BundleHome::File { stem, .. } => own(&format!("tls/{stem}"), bundle.id),
         }
-        problems
     }
-
-    fn row(&self, id: &str) -> Option<&Row> {
-        self.rows.iter().find(|row| row.id == id)
-    }
+    owners.into_iter().filter(|(_, owners)| owners.len() > 1).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Span, row};
+    use super::super::{Object, Span};
     use super::*;
 
     #[test]
     fn the_catalog_has_no_defect() {
-        assert_eq!(defects(), []);
+        assert_eq!(Catalog::builtin().defects(), []);
     }
 
-    /// The catalog with one row changed has exactly this defect.
-    fn check(id: &str, change: impl Fn(&mut Row), expected: &str) {
-        let mut changed: Vec<Row> = rows().copied().collect();
-        change(changed.iter_mut().find(|row| row.id == id).expect("the row to change exists"));
-        let found: Vec<String> = defects_of(CERTIFICATES, &changed, BUNDLES).iter().map(ToString::to_string).collect();
-        assert!(found.iter().any(|defect| defect == expected), "expected {expected:?} in {found:#?}");
+    /// The catalog with one change has exactly these defects.
+    fn check(change: impl Fn(&mut Catalog), expected: &[&str]) {
+        let mut catalog = Catalog::builtin().clone();
+        change(&mut catalog);
+        let found: Vec<String> = catalog.defects().iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn check_row(id: &str, change: impl Fn(&mut Row), expected: &[&str]) {
+        let change =
+            |catalog: &mut Catalog| change(catalog.rows.iter_mut().find(|row| row.id == id).expect("the row exists"));
+        check(change, expected);
+    }
+
+    fn check_bundle(id: &str, change: impl Fn(&mut Bundle), expected: &[&str]) {
+        let change = |catalog: &mut Catalog| {
+            change(catalog.bundles.iter_mut().find(|bundle| bundle.id == id).expect("the bundle exists"));
+        };
+        check(change, expected);
     }
 
     #[test]
-    fn each_check_finds_its_defect() {
-        check(
-            "kubelet-client",
+    fn each_check_of_a_signature_finds_its_defect() {
+        let id = "kubelet-client";
+        check_row(
+            id,
             |row| row.signer = Signer::Row("nobody"),
-            "kubelet-client: is signed by nobody, which does not exist",
+            &["kubelet-client: is signed by nobody, which does not come before it"],
         );
-        check(
-            "kubelet-client",
+        check_row(
+            id,
             |row| row.signer = Signer::Row("aggregator-client"),
-            "kubelet-client: is signed by aggregator-client, which is no signer",
+            &["kubelet-client: is signed by aggregator-client, which is no signer"],
         );
-        check(
-            "kubelet-client",
+        check_row(
+            id,
+            |row| row.signer = Signer::Row("day1/root-ca"),
+            &["kubelet-client: is signed by day1/root-ca of another day"],
+        );
+        check_row(
+            id,
             |row| row.validity = Span::days(366),
-            "kubelet-client: lives 366d, longer than its signer kube-apiserver-to-kubelet-signer with 365d",
+            &["kubelet-client: lives 366d, longer than its signer kube-apiserver-to-kubelet-signer with 365d"],
         );
-        check(
-            "kubelet-client",
+        check_row(
+            id,
             |row| row.succession = Succession::Refresh(Span::days(30)),
-            "kubelet-client: is refreshed after 30d, but lives only 30d",
+            &["kubelet-client: is refreshed after 30d, but lives only 30d"],
         );
-        check(
-            "kubelet-client",
-            |row| row.certificate = "nothing",
-            "kubelet-client: holds the unlisted certificate nothing",
-        );
-        check(
-            "kubelet-client",
-            |row| row.certificate = "root-ca",
-            "kubelet-client: is a client of category SignerCertificate",
-        );
-        check("etcd-client", |row| row.certificate = "kubelet-client", "etcd-client: has no row");
-        check("etcd-client", |row| row.id = "etcd-signer", "etcd-signer: is listed twice");
-        check(
-            "day1/kubelet-signer",
-            |row| row.succession = Succession::AdoptedBy("etcd-signer"),
-            "day1/kubelet-signer: is followed by etcd-signer, which is another certificate",
-        );
-        check(
-            "internal-loadbalancer-serving-certkey",
-            |row| row.hosts = &[],
-            "internal-loadbalancer-serving-certkey: serves, but no host source says under which name",
-        );
-        check(
-            "signing-key",
-            |row| row.subject = SubjectRule::Stamped("a-stem-that-together-with-its-stamp-is-longer-than-x509-allows"),
-            "signing-key: has a common name of 73 characters; 64 are allowed",
-        );
-        check(
+        check_row(
             "signing-key",
             |row| row.custody = Some(Custody::Discarded),
-            "signing-key: is refreshed although nobody in the cluster has its key",
+            &["signing-key: is refreshed although nobody in the cluster has its key"],
+        );
+        check_row(
+            "signing-key",
+            |row| row.custody = None,
+            &["signing-key: says who has the key although it is no signer, or the reverse"],
+        );
+    }
+
+    #[test]
+    fn each_check_of_an_identity_finds_its_defect() {
+        check_row(
+            "kubelet-client",
+            |row| row.certificate = "nothing",
+            &[
+                "day1/kube-apiserver-to-kubelet-client: is followed by kubelet-client, which is another certificate",
+                "kubelet-client: holds the unlisted certificate nothing",
+            ],
+        );
+        check_row(
+            "etcd-metric-client",
+            |row| row.certificate = "root-ca",
+            &["etcd-metric-client: has no row", "etcd-metric-client: is a client of category SignerCertificate"],
+        );
+        check_row(
+            "day1/kubelet-signer",
+            |row| row.succession = Succession::AdoptedBy("etcd-signer"),
+            &["day1/kubelet-signer: is followed by etcd-signer, which is another certificate"],
+        );
+        check_row(
+            "day1/kubelet-signer",
+            |row| row.succession = Succession::AdoptedBy("nobody"),
+            &["day1/kubelet-signer: is followed by nobody, which does not exist"],
+        );
+        check_row(
+            "day1/root-ca",
+            |row| row.succession = Succession::ReplacedBy("day1/root-ca"),
+            &["day1/root-ca: is followed by day1/root-ca, which is not of Day-2"],
+        );
+        check_row(
+            "internal-loadbalancer-serving-certkey",
+            |row| row.hosts = &[],
+            &["internal-loadbalancer-serving-certkey: serves, but no host source says under which name"],
+        );
+        check_row(
+            "signing-key",
+            |row| row.subject = SubjectRule::Stamped("a-stem-that-together-with-its-stamp-is-longer-than-x509-allows"),
+            &["signing-key: has a common name of 73 characters; 64 are allowed"],
+        );
+        check_row(
+            "day1/root-ca",
+            |row| row.subject = SubjectRule::StampedSecret,
+            &["day1/root-ca: is called after its Secret, but has none of its own"],
+        );
+        check_row(
+            "etcd-peer-<node>",
+            |row| row.subject = SubjectRule::StampedSecret,
+            &["etcd-peer-<node>: is called after its Secret, whose name may be too long"],
+        );
+        check_row(
+            "etcd-peer-<node>",
+            |row| row.scope = Scope::Cluster,
+            &["etcd-peer-<node>: is one for its scope, but its Secret's name says otherwise"],
+        );
+    }
+
+    #[test]
+    fn each_check_of_a_place_finds_its_defect() {
+        check_row(
+            "etcd-metric-client",
+            |row| row.home = Home::Secret(Object { namespace: "openshift-etcd", name: "etcd-client" }),
+            &["Secret openshift-etcd/etcd-client: belongs to etcd-client and etcd-metric-client at once"],
+        );
+        check(
+            |catalog| catalog.certificates.push(catalog.certificates[0]),
+            &["admin-kubeconfig-signer: is listed twice", "admin-kubeconfig-signer: is listed twice"],
+        );
+        check(
+            |catalog| catalog.rows.push(catalog.rows[0]),
+            &[
+                "day1/admin-kubeconfig-signer: is listed twice",
+                "day1/admin-kubeconfig-signer: is listed twice",
+                "tls/admin-kubeconfig-signer: belongs to day1/admin-kubeconfig-signer and day1/admin-kubeconfig-signer \
+                 at once",
+            ],
+        );
+        check_row(
+            "day1/admin-kubeconfig-client",
+            |row| row.usage = Usage::Serving,
+            &[
+                "day1/admin-kubeconfig-client: serves, but no host source says under which name",
+                "day1/admin-kubeconfig-client: is in a kubeconfig, but is no client",
+            ],
+        );
+    }
+
+    #[test]
+    fn each_check_of_a_bundle_finds_its_defect() {
+        let id = "localhost-serving-ca";
+        check_bundle(
+            id,
+            |bundle| bundle.inputs = &[BundleInput::History("nobody")],
+            &["localhost-serving-ca: takes nobody, which does not exist"],
+        );
+        check_bundle(
+            id,
+            |bundle| bundle.inputs = &[BundleInput::History("kubelet-client")],
+            &["localhost-serving-ca: takes kubelet-client, which is no signer"],
+        );
+        check_bundle(
+            id,
+            |bundle| bundle.inputs = &[BundleInput::History("day1/root-ca")],
+            &["localhost-serving-ca: takes day1/root-ca of another day"],
+        );
+        check_bundle(
+            id,
+            |bundle| bundle.inputs = &[BundleInput::Bundle("client-ca")],
+            &["localhost-serving-ca: takes client-ca, which does not come before it"],
+        );
+        check_bundle(id, |bundle| bundle.inputs = &[], &["localhost-serving-ca: is made of nothing"]);
+        check_bundle(
+            "day1/aggregator-ca-bundle",
+            |bundle| bundle.home = BundleHome::File { stem: "elsewhere", config_maps: &[] },
+            &["day1/aggregator-ca-bundle: is kept in elsewhere"],
+        );
+        check(
+            |catalog| catalog.bundles.retain(|bundle| bundle.id != "day1/kube-apiserver-complete-server-ca-bundle"),
+            &[
+                "day1/admin-kubeconfig-client: is in a kubeconfig with day1/kube-apiserver-complete-server-ca-bundle, \
+                 which is no bundle of its day",
+                "day1/kubelet-client: is in a kubeconfig with day1/kube-apiserver-complete-server-ca-bundle, which is no \
+                 bundle of its day",
+            ],
         );
     }
 
     #[test]
     fn the_names_that_documents_confuse_are_told_apart() {
-        let certificate_in = |id: &str| row(id).map(|row| row.certificate);
+        let certificate_in = |id: &str| Catalog::builtin().row(id).map(|row| row.certificate);
         assert_eq!(certificate_in("kubelet-client"), Some("kube-apiserver-to-kubelet-client"));
         assert_eq!(certificate_in("csr-signer"), Some("csr-signer-ca"));
         assert_eq!(certificate_in("csr-signer-signer"), Some("kubelet-signer"));
         assert_eq!(certificate_in("day1/kubelet-client"), Some("kubelet-client"));
+    }
+
+    #[test]
+    fn the_largest_scale_keeps_every_order_of_times() {
+        let scale =
+            super::super::TimeScale::divide_by(super::super::TimeScale::MAX_DIVISOR).expect("the bound is allowed");
+        for row in &Catalog::builtin().rows {
+            if let Succession::Refresh(after) = row.succession {
+                assert!(after.scaled(scale) < row.validity.scaled(scale), "{}", row.id);
+                if let super::super::Delivery::Reloaded { within } = row.delivery
+                    && row.scope != Scope::Service
+                {
+                    assert!(within.scaled(scale) < after.scaled(scale), "{}", row.id);
+                }
+            }
+        }
     }
 }

@@ -154,7 +154,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     // service CA
     Row {
-        subject: SubjectRule::Stamped("openshift-service-serving-signer"),
+        subject: SubjectRule::StampedOnce("openshift-service-serving-signer"),
         component: Component::ServiceCa,
         annotations: Annotations::None,
         ..signer("signing-key", "service-ca", SERVICE_CA, (Span::days(790), Span::days(395)))
@@ -170,7 +170,8 @@ pub(super) const ROWS: &[Row] = &[
         component: Component::ServiceCa,
         annotations: Annotations::ServiceServing,
         follows_signer: FollowsSigner::AtOnce,
-        ..leaf("<service>", "service-serving", "<namespace>", "signing-key")
+        home: Home::Secret(object("<namespace>", "<secret>")),
+        ..leaf("service-serving", "service-serving", "<namespace>", "signing-key")
     },
 ];
 

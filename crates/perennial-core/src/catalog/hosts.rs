@@ -78,23 +78,34 @@ pub enum Instance {
         namespace: String,
         /// Its name.
         name: String,
+        /// The Secret that it asked for.
+        secret: String,
         /// Whether its pods are addressed one by one, so that it needs wildcard names.
         headless: bool,
     },
 }
 
-/// A source of host names cannot be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster does not say its {fact}")]
-pub struct MissingFact {
-    /// What is missing, in words.
-    pub fact: &'static str,
+/// A source has no host to give.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    /// Nobody says it.
+    #[error("the cluster does not say its {fact}")]
+    Missing {
+        /// What is missing, in words.
+        fact: &'static str,
+    },
+    /// The network has no address beside its own.
+    #[error("the service network {network} is too small: it has no address for the API")]
+    NoAddress {
+        /// The network.
+        network: IpNet,
+    },
 }
 
 impl HostSource {
     /// The names from this source, canonical, in the order in which they are written.
-    pub fn hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, MissingFact> {
-        let missing = |fact| MissingFact { fact };
+    pub fn hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, HostError> {
+        let missing = |fact| HostError::Missing { fact };
         Ok(match *self {
             HostSource::Fixed(host) => vec![Host::parse(host)],
             HostSource::ServiceShort { service, namespace } => {
@@ -104,12 +115,11 @@ impl HostSource {
             }
             HostSource::Service { service, namespace } => service_names(service, namespace, cluster).to_vec(),
             HostSource::ServiceNetwork => {
-                let hosts: Vec<Host> =
-                    cluster.service_networks.iter().filter_map(first_address).map(Host::Ip).collect();
-                if hosts.is_empty() {
+                if cluster.service_networks.is_empty() {
                     return Err(missing("service network"));
                 }
-                hosts
+                let first = |network| first_address(network).ok_or(HostError::NoAddress { network: *network });
+                cluster.service_networks.iter().map(|network| first(network).map(Host::Ip)).collect::<Result<_, _>>()?
             }
             HostSource::ApiExternal => vec![cluster.api_external.clone().ok_or(missing("external API address"))?],
             HostSource::ApiInternal => vec![cluster.api_internal.clone().ok_or(missing("internal API address"))?],
@@ -122,10 +132,10 @@ impl HostSource {
                 _ => return Err(missing("node's internal addresses")),
             },
             HostSource::OwnService => match instance {
-                Instance::Service { namespace, name, headless: false } => {
+                Instance::Service { namespace, name, headless: false, .. } => {
                     service_names(name, namespace, cluster).to_vec()
                 }
-                Instance::Service { namespace, name, headless: true } => {
+                Instance::Service { namespace, name, headless: true, .. } => {
                     let names = service_names(name, namespace, cluster);
                     let wildcards = names.clone().map(|name| Host::Dns(format!("*.{name}")));
                     [names, wildcards].concat()

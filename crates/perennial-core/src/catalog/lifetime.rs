@@ -13,10 +13,11 @@ pub struct Span {
 
 /// Divides every lifetime, refresh and lag of the catalog by the same number.
 ///
-/// One scale for all keeps every inequality between lifetimes, which is what a rehearsal is about.
+/// One scale for all keeps every inequality between lifetimes, which is what a rehearsal is about. A test
+/// checks that for the largest divisor; beyond it, everything would be a second long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeScale {
-    /// At least 1.
+    /// From 1 to [`TimeScale::MAX_DIVISOR`].
     divisor: u32,
 }
 
@@ -54,9 +55,15 @@ impl TimeScale {
     /// What the feature gate `ShortCertRotation` means: 30 days become two hours.
     pub const SHORT: TimeScale = TimeScale { divisor: 360 };
 
-    /// A scale that divides by `divisor`, if that is at least 1.
+    /// The largest divisor: ten minutes become a second.
+    pub const MAX_DIVISOR: u32 = 600;
+
+    /// A scale that divides by `divisor`, if that is from 1 to [`TimeScale::MAX_DIVISOR`].
     pub const fn divide_by(divisor: u32) -> Option<TimeScale> {
-        if divisor == 0 { None } else { Some(TimeScale { divisor }) }
+        match divisor {
+            1..=TimeScale::MAX_DIVISOR => Some(TimeScale { divisor }),
+            _ => None,
+        }
     }
 }
 

@@ -14,18 +14,28 @@ mod hosts;
 mod lifetime;
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-pub use bundles::BUNDLES;
-pub use certificates::CERTIFICATES;
-pub use check::{Defect, defects};
-pub use hosts::{ClusterFacts, HostSource, Instance, MissingFact};
+pub use check::Defect;
+pub use hosts::{ClusterFacts, HostError, HostSource, Instance};
 pub use lifetime::{Span, TimeScale};
 
 use crate::policy::{Category, Usage};
 use crate::spec::{Host, Subject};
+
+/// All tables together. The built-in one is [`Catalog::builtin`]; a test or a rehearsal may change a copy of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Catalog {
+    /// The logical certificates: the well-known ones first, in the order of the PKI resource's rule.
+    pub certificates: Vec<Certificate>,
+    /// Where they live: Day-1 first, and signers before what they sign.
+    pub rows: Vec<Row>,
+    /// Who trusts them: inputs before what they flow into.
+    pub bundles: Vec<Bundle>,
+}
 
 /// A certificate as an administrator thinks of it, whatever rows hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -81,7 +91,7 @@ pub struct Row {
     pub component: Component,
     /// Which annotations its Secret carries.
     pub annotations: Annotations,
-    /// Whether its leaves move to a new signer at once, or at their own next refresh.
+    /// For leaves: when they move to a new signer.
     pub follows_signer: FollowsSigner,
 }
 
@@ -116,9 +126,8 @@ pub enum Day {
     Two,
 }
 
-/// Who signs a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+/// Who signs a row. Written as the row's id, or `(self)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signer {
     /// Its own key.
     Itself,
@@ -143,6 +152,8 @@ pub enum SubjectRule {
     FirstHost,
     /// `<this>@<unix seconds>`: differs from rotation to rotation.
     Stamped(&'static str),
+    /// `<this>@<unix seconds>` of the first issue; rotations keep the subject that is there, byte for byte.
+    StampedOnce(&'static str),
     /// `<namespace>_<secret>@<unix seconds>`, or without the namespace where that is too long for a
     /// common name.
     StampedSecret,
@@ -162,13 +173,23 @@ pub enum Succession {
     Never,
 }
 
-/// An object in the cluster. A name may hold a placeholder: `<node>`, or `<service>`.
+/// An object in the cluster. Rows that stand for several certificates have placeholders in it: `<node>`,
+/// `<namespace>` and `<secret>`, which [`Object::of`] fills in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Object {
     /// Namespace.
     pub namespace: &'static str,
     /// Name.
     pub name: &'static str,
+}
+
+/// An object in the cluster, by its real name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ObjectName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 /// Where a certificate and its key are kept.
@@ -301,9 +322,8 @@ pub enum Condition {
     InternalReleaseImage,
 }
 
-/// Who owns a row or bundle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// Who owns a row or bundle. Written as the operator's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     /// Day-1.
     Installer,
@@ -321,7 +341,7 @@ pub enum Component {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Annotations {
-    /// None: a file, or the annotations mean nothing there.
+    /// None of their own: their absence means nothing.
     None,
     /// The `auth.openshift.io/certificate-*` family; a missing or garbled one forces re-issue.
     CertificateValidity,
@@ -342,69 +362,79 @@ pub enum FollowsSigner {
 /// Longest common name that X.509 allows (`ub-common-name`, RFC 5280 appendix A.1).
 pub const MAX_COMMON_NAME: usize = 64;
 
-/// Every row, Day-1 first.
-pub fn rows() -> impl Iterator<Item = &'static Row> {
-    day1::ROWS.iter().chain(day2::ROWS)
-}
-
-/// The row with this id.
-pub fn row(id: &str) -> Option<&'static Row> {
-    rows().find(|row| row.id == id)
-}
-
-/// The bundle with this id.
-pub fn bundle(id: &str) -> Option<&'static Bundle> {
-    BUNDLES.iter().find(|bundle| bundle.id == id)
-}
-
-/// The logical certificate with this name.
-pub fn certificate(name: &str) -> Option<&'static Certificate> {
-    CERTIFICATES.iter().find(|certificate| certificate.name == name)
-}
-
-/// The names that `spec.overrides[]` of the PKI resource accepts.
-pub fn well_known_names() -> impl Iterator<Item = &'static str> {
-    CERTIFICATES.iter().filter(|certificate| certificate.well_known).map(|certificate| certificate.name)
-}
-
-impl Certificate {
-    /// The rows that hold it.
-    pub fn rows(&self) -> impl Iterator<Item = &'static Row> {
-        let name = self.name;
-        rows().filter(move |row| row.certificate == name)
-    }
-}
-
-impl Row {
-    /// The logical certificate that this row holds.
-    pub fn logical(&self) -> &'static Certificate {
-        certificate(self.certificate).expect("a test checks that every row's certificate is listed")
+impl Catalog {
+    /// The catalog of this build.
+    pub fn builtin() -> &'static Catalog {
+        static BUILTIN: LazyLock<Catalog> = LazyLock::new(|| Catalog {
+            certificates: certificates::CERTIFICATES.to_vec(),
+            rows: [day1::ROWS, day2::ROWS].concat(),
+            bundles: bundles::BUNDLES.to_vec(),
+        });
+        &BUILTIN
     }
 
-    /// The name by which a policy may override its key, if it has one.
-    pub fn override_name(&self) -> Option<&'static str> {
-        self.logical().well_known.then_some(self.certificate)
+    /// The row with this id.
+    pub fn row(&self, id: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.id == id)
     }
 
-    /// The Secret that holds it in the cluster. An adopted row has that of the row that adopts it.
-    pub fn secret(&self) -> Option<Object> {
-        match (self.home, self.succession) {
+    /// The bundle with this id.
+    pub fn bundle(&self, id: &str) -> Option<&Bundle> {
+        self.bundles.iter().find(|bundle| bundle.id == id)
+    }
+
+    /// The logical certificate with this name.
+    pub fn certificate(&self, name: &str) -> Option<&Certificate> {
+        self.certificates.iter().find(|certificate| certificate.name == name)
+    }
+
+    /// The names that `spec.overrides[]` of the PKI resource accepts.
+    pub fn well_known_names(&self) -> impl Iterator<Item = &'static str> {
+        self.certificates.iter().filter(|certificate| certificate.well_known).map(|certificate| certificate.name)
+    }
+
+    /// The rows that hold a certificate.
+    pub fn rows_of(&self, certificate: &Certificate) -> impl Iterator<Item = &Row> {
+        let name = certificate.name;
+        self.rows.iter().filter(move |row| row.certificate == name)
+    }
+
+    /// The logical certificate that a row holds.
+    pub fn logical(&self, row: &Row) -> &Certificate {
+        self.certificate(row.certificate).expect("a catalog without defects lists the certificate of every row")
+    }
+
+    /// The name by which a policy may override a row's key, if it has one.
+    pub fn override_name(&self, row: &Row) -> Option<&'static str> {
+        self.logical(row).well_known.then_some(row.certificate)
+    }
+
+    /// The row that signs another; none for what signs itself.
+    pub fn signer_of(&self, row: &Row) -> Option<&Row> {
+        match row.signer {
+            Signer::Itself => None,
+            Signer::Row(id) => Some(self.row(id).expect("a catalog without defects has every signer that it names")),
+        }
+    }
+
+    /// The Secret that holds a row in the cluster. An adopted row has that of the row that adopts it.
+    pub fn secret_of(&self, row: &Row) -> Option<Object> {
+        match (row.home, row.succession) {
             (Home::Secret(object), _) => Some(object),
-            (Home::Files { .. }, Succession::AdoptedBy(id)) => row(id).and_then(Row::secret),
+            (Home::Files { .. }, Succession::AdoptedBy(id)) => self.row(id).and_then(|heir| self.secret_of(heir)),
             (Home::Files { secret, .. }, _) => secret,
         }
     }
 
-    /// The row that signs it; itself where it signs itself.
-    pub fn signer_row(&self) -> &Row {
-        match self.signer {
-            Signer::Itself => self,
-            Signer::Row(id) => row(id).expect("a test checks that every signer named exists"),
-        }
+    /// Everything wrong with it: a test wants that empty for the built-in one.
+    pub fn defects(&self) -> Vec<Defect> {
+        check::defects(self)
     }
+}
 
+impl Row {
     /// All its names on this cluster, each once, in the order of its sources.
-    pub fn resolve_hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, MissingFact> {
+    pub fn resolve_hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, HostError> {
         let mut hosts = Vec::new();
         let mut add = |host: Host| {
             if !hosts.contains(&host) {
@@ -422,8 +452,8 @@ impl Row {
         Ok(hosts)
     }
 
-    /// Its subject, when issued at `now` for these hosts.
-    pub fn resolve_subject(&self, now: Timestamp, hosts: &[Host]) -> Subject {
+    /// Its subject, when issued for the first time, at `now` for these hosts.
+    pub fn resolve_subject(&self, instance: &Instance, now: Timestamp, hosts: &[Host]) -> Subject {
         let stamped = |stem: &str| format!("{stem}@{}", now.as_second());
         match self.subject {
             SubjectRule::Fixed { common_name, organizations, organizational_units } => Subject {
@@ -436,13 +466,31 @@ impl Row {
                 let fitting = hosts.iter().map(Host::to_string).filter(|host| host.len() <= MAX_COMMON_NAME);
                 Subject::common_name(fitting.min().unwrap_or_default())
             }
-            SubjectRule::Stamped(stem) => Subject::common_name(stamped(stem)),
+            SubjectRule::Stamped(stem) | SubjectRule::StampedOnce(stem) => Subject::common_name(stamped(stem)),
             SubjectRule::StampedSecret => {
-                let Object { namespace, name } = self.secret().expect("a test checks that such rows have a Secret");
+                let Home::Secret(object) = self.home else {
+                    unreachable!("a catalog without defects calls only rows with a Secret after it")
+                };
+                let ObjectName { namespace, name } = object.of(instance);
                 let full = stamped(&format!("{namespace}_{name}"));
-                Subject::common_name(if full.len() <= MAX_COMMON_NAME { full } else { stamped(name) })
+                Subject::common_name(if full.len() <= MAX_COMMON_NAME { full } else { stamped(&name) })
             }
         }
+    }
+}
+
+impl Serialize for Signer {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Signer::Itself => "(self)",
+            Signer::Row(id) => id,
+        })
+    }
+}
+
+impl Serialize for Component {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.operator())
     }
 }
 
@@ -467,6 +515,26 @@ impl Component {
             Component::Etcd => "etcd",
             Component::ServiceCa => "service-ca",
         }
+    }
+}
+
+impl Object {
+    /// The object of one of the row's certificates.
+    pub fn of(&self, instance: &Instance) -> ObjectName {
+        let fill = |text: &str| match instance {
+            Instance::Cluster => text.to_owned(),
+            Instance::Node { name, .. } => text.replace("<node>", name),
+            Instance::Service { namespace, secret, .. } => {
+                text.replace("<namespace>", namespace).replace("<secret>", secret)
+            }
+        };
+        ObjectName { namespace: fill(self.namespace), name: fill(self.name) }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use perennial_core::catalog::{
-    BUNDLES, Bundle, BundleHome, BundleInput, CERTIFICATES, Certificate, Home, HostSource, Row, Signer, SubjectRule,
-    rows,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Home, HostSource, Row, SubjectRule,
 };
 use perennial_core::policy::{Policy, PolicySource, Resolved};
 use perennial_core::warning::{KeyWarning, key_warnings};
 use serde::Serialize;
 
-use crate::Outcome;
 use crate::item::CertificateItem;
 use crate::output;
 use crate::table::Table;
+use crate::talk;
 
 /// The catalog: every signer, bundle and certificate that Perennial knows.
 #[derive(Debug, clap::Args)]
@@ -58,6 +57,7 @@ struct CatalogItem {
     key_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     curve: Option<&'static str>,
+    signer: &'static str,
     policy_source: PolicySource,
     rows: Vec<&'static Row>,
 }
@@ -69,11 +69,12 @@ struct CatalogItems {
 }
 
 /// Prints the catalog.
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     if let Some(policy) = &policy {
+        talk::line(format_args!("what never rotates keeps the key of its first day, whatever the policy says"));
         for warning in warnings(policy) {
-            writeln!(io::stderr(), "warning: {warning}")?;
+            talk::line(format_args!("warning: {warning}"));
         }
     }
     match args.output {
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Outcome> {
         Format::Yaml => output::yaml(&items(&policy.unwrap_or_default()), out)?,
         Format::Markdown => print_page(out)?,
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
@@ -93,26 +94,27 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     Ok(policy)
 }
 
+fn catalog() -> &'static Catalog {
+    Catalog::builtin()
+}
+
 fn resolve(policy: &Policy, row: &Row) -> Resolved {
-    policy.resolve(row.override_name(), row.usage)
+    policy.resolve(catalog().override_name(row), row.usage)
 }
 
 /// The row that a policy is about: that of the running cluster, which rotates, or else the only one.
 fn governed(certificate: &Certificate) -> &'static Row {
-    certificate.rows().max_by_key(|row| row.day).expect("a test checks that every certificate has a row")
+    let rows = catalog().rows_of(certificate);
+    rows.max_by_key(|row| row.day).expect("a catalog without defects has a row for every certificate")
 }
 
 fn warnings(policy: &Policy) -> Vec<KeyWarning> {
     let warnings = |certificate: &Certificate| {
         let row = governed(certificate);
-        let signer = match row.signer {
-            Signer::Itself => None,
-            Signer::Row(_) => Some(row.signer_row()),
-        };
-        let signer = signer.map(|signer| (signer.certificate, resolve(policy, signer).key));
+        let signer = catalog().signer_of(row).map(|signer| (signer.certificate, resolve(policy, signer).key));
         key_warnings(row.certificate, resolve(policy, row).key, row.validity, signer)
     };
-    CERTIFICATES.iter().flat_map(warnings).collect()
+    catalog().certificates.iter().flat_map(warnings).collect()
 }
 
 fn items(policy: &Policy) -> CatalogItems {
@@ -125,10 +127,11 @@ fn items(policy: &Policy) -> CatalogItems {
             key_size,
             curve,
             policy_source: resolved.source,
-            rows: certificate.rows().collect(),
+            signer: catalog().signer_of(governed(certificate)).map_or(certificate.name, |signer| signer.certificate),
+            rows: catalog().rows_of(certificate).collect(),
         }
     };
-    CatalogItems { items: CERTIFICATES.iter().map(item).collect(), bundles: BUNDLES }
+    CatalogItems { items: catalog().certificates.iter().map(item).collect(), bundles: &catalog().bundles }
 }
 
 fn print_tables(policy: Option<&Policy>, wide: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -146,7 +149,7 @@ fn print_tables(policy: Option<&Policy>, wide: bool, out: &mut dyn Write) -> io:
 
 fn key_table(policy: &Policy) -> Table {
     let mut table = Table::new(&["NAME", "CATEGORY", "USAGE", "KEY", "FROM", "VALIDITY", "ROTATES", "SIGNER"]);
-    for row in CERTIFICATES.iter().map(governed) {
+    for row in catalog().certificates.iter().map(governed) {
         let resolved = resolve(policy, row);
         table.row([
             row.certificate.to_owned(),
@@ -164,7 +167,7 @@ fn key_table(policy: &Policy) -> Table {
 
 fn row_table() -> Table {
     let mut table = Table::new(&["NAME", "CATEGORY", "DAY", "USAGE", "SIGNER", "VALIDITY", "ROTATES", "WHERE"]);
-    for row in rows() {
+    for row in &catalog().rows {
         table.row([
             row.certificate.to_owned(),
             short_category(row),
@@ -197,7 +200,7 @@ fn wide_table() -> Table {
         "WHEN",
         "COMPONENT",
     ]);
-    for row in rows() {
+    for row in &catalog().rows {
         table.row([
             row.certificate.to_owned(),
             row.day.to_string(),
@@ -221,7 +224,7 @@ fn wide_table() -> Table {
 
 fn bundle_table() -> Table {
     let mut table = Table::new(&["BUNDLE", "DAY", "MADE OF", "WHERE", "COPIES", "DELIVERY"]);
-    for bundle in BUNDLES {
+    for bundle in &catalog().bundles {
         let place = match bundle.home {
             BundleHome::File { stem, .. } => format!("tls/{stem}.crt"),
             BundleHome::ConfigMap(place) => format!("{} {}", place.object, place.key),
@@ -244,21 +247,18 @@ fn bundle_table() -> Table {
 }
 
 fn short_category(row: &Row) -> String {
-    row.logical().category.name().trim_end_matches("Certificate").to_owned()
+    catalog().logical(row).category.name().trim_end_matches("Certificate").to_owned()
 }
 
 fn signer_text(row: &Row) -> String {
-    match row.signer {
-        Signer::Itself => "(self)".to_owned(),
-        Signer::Row(_) => row.signer_row().certificate.to_owned(),
-    }
+    catalog().signer_of(row).map_or("(self)", |signer| signer.certificate).to_owned()
 }
 
 fn home_text(row: &Row) -> String {
     match row.home {
         Home::Secret(object) => object.to_string(),
         Home::Files { kubeconfig: Some(kubeconfig), .. } => format!("auth/{}", kubeconfig.file),
-        Home::Files { .. } => match row.secret() {
+        Home::Files { .. } => match catalog().secret_of(row) {
             Some(object) => format!("tls/{}.crt -> {object}", row.certificate),
             None => format!("tls/{}.crt", row.certificate),
         },
@@ -275,6 +275,7 @@ fn subject_text(row: &Row) -> String {
         }
         SubjectRule::FirstHost => "CN=<first host>".to_owned(),
         SubjectRule::Stamped(stem) => format!("CN={stem}@<time>"),
+        SubjectRule::StampedOnce(stem) => format!("CN={stem}@<time of the first>"),
         SubjectRule::StampedSecret => "CN=<namespace>_<secret>@<time>".to_owned(),
     }
 }
@@ -305,11 +306,12 @@ fn print_page(out: &mut dyn Write) -> io::Result<()> {
         "# The catalog\n\n\
          <!-- Generated by `make generate` (`perennial certs --catalog -o markdown`); a test compares it. -->\n\n\
          Every certificate and CA bundle that Perennial knows. The names in the first table are those that policies,\n\
-         metrics and commands use; the 32 well-known ones may stand in `spec.overrides[].certificateName` of the PKI\n\
-         resource.\n\n## Certificates\n"
+         metrics and commands use; the {} well-known ones may stand in `spec.overrides[].certificateName` of the PKI\n\
+         resource.\n\n## Certificates\n",
+        catalog().well_known_names().count()
     )?;
     let mut table = Table::new(&["Name", "Category", "Well-known", "Purpose"]);
-    for certificate in CERTIFICATES {
+    for certificate in &catalog().certificates {
         table.row([
             format!("`{}`", certificate.name),
             certificate.category.to_string(),

@@ -2,10 +2,7 @@
 
 use std::io::Write;
 
-use crate::Outcome;
-
 /// Prints them as YAML.
-pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<Outcome> {
-    out.write_all(perennial_api::pki::crd_yaml().as_bytes())?;
-    Ok(Outcome::Done)
+pub(crate) fn run(out: &mut dyn Write) -> anyhow::Result<()> {
+    Ok(out.write_all(perennial_api::pki::crd_yaml().as_bytes())?)
 }

@@ -1,37 +1,36 @@
 //! `perennial install`: every certificate, key, kubeconfig and manifest of a new cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::fs;
+use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use jiff::Timestamp;
+use perennial_api::feature_gates::FeatureGates;
 use perennial_api::install_config::{self, InstallConfig};
-use perennial_core::catalog::{ClusterFacts, Condition, Home, TimeScale};
+use perennial_core::catalog::{Catalog, TimeScale};
 use perennial_core::install::{self, InstallPlan, PlannedCertificate};
 use perennial_core::issuance::Circumstances;
-use perennial_core::policy::{Category, Policy};
-use perennial_core::spec::Host;
 use perennial_core::warning::KeyWarning;
-use zeroize::Zeroizing;
 
-use crate::Outcome;
-use crate::exit::UsageError;
-use crate::install::kubeconfig::{self, Parts};
-use crate::install::manifests::{self, TlsParts};
+use crate::install::files::files;
+use crate::install::make::{Made, make};
+use crate::install::manifests;
 use crate::install::metrics::{self, Sample};
-use crate::install::staging::{Destination, OutputFile, replace_file};
-use crate::install::{Made, make};
+use crate::install::staging::{Destination, OutputFile, check_replaceable, replace_file};
 use crate::item::{self, CertificateItem};
+use crate::talk;
 
 /// Make every certificate, key, kubeconfig and manifest of a new cluster, without a cluster.
 ///
-/// All signers use the key of `pki.signerCertificates` in the install-config; everything else uses the platform
-/// default (RSA 2048), because the running cluster replaces it within a day by what its PKI resource says.
+/// All signers use the key of `pki.signerCertificates` in the install-config. Everything else uses the platform default
+/// (RSA 2048): nearly all of it is replaced within a day by what the PKI resource of the running cluster says.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    override_usage = "perennial install --install-config <FILE> (--out <DIR> | --dry-run) [OPTIONS]",
+    after_help = "Examples:\n  \
     perennial install --install-config install-config.yaml --out cluster\n  \
     perennial install --install-config install-config.yaml --dry-run\n  \
     perennial install --install-config install-config.yaml --out cluster -o json | jq -r '.items[].name'\n\n\
@@ -40,7 +39,8 @@ use crate::item::{self, CertificateItem};
     auth/        kubeconfigs of the administrator and of new nodes\n  \
     manifests/   Secrets, ConfigMaps and the PKI resource, for the new cluster to take over\n  \
     openshift_pki_installer.prom   metrics for node_exporter's textfile collector\n\n\
-    The directory appears whole or not at all. Everything that holds a key is readable by its owner only.")]
+    The directory appears whole or not at all. Everything that holds a key is readable by its owner only."
+)]
 pub(crate) struct Args {
     /// The install-config.yaml of the cluster
     #[arg(long, value_name = "FILE")]
@@ -56,7 +56,7 @@ pub(crate) struct Args {
 
     /// Feature gates, e.g. ConfigurablePKI=false; wins over featureGates of the install-config
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', value_parser = parse_gate)]
-    feature_gates: Vec<(Gate, bool)>,
+    feature_gates: Vec<(String, bool)>,
 
     /// How many keys to generate at a time
     #[arg(long, value_name = "N", default_value_t = default_threads())]
@@ -77,56 +77,54 @@ enum Format {
     Json,
 }
 
-/// The feature gates that matter here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Gate {
-    /// Whether keys can be configured at all. On unless switched off.
-    ConfigurablePki,
-    /// Shrinks all lifetimes, for tests and rehearsals. Off unless switched on.
-    ShortCertRotation,
-}
-
 const METRICS_FILE: &str = "openshift_pki_installer.prom";
 
 /// Makes them.
-pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
     let (config, doubts) = read_config(&args.install_config)?;
-    let gates = gates(args, &config);
-    let policy = policy(&config, &gates)?;
-    let scale = if gates[&Gate::ShortCertRotation] { TimeScale::SHORT } else { TimeScale::FULL };
-    let cluster = cluster_facts(&config);
-    let circumstances = Circumstances { cluster: &cluster, policy: &policy, now, scale };
-    let plan = install::plan(&circumstances, &conditions(&config))
-        .with_context(|| format!("{} is not enough", args.install_config.display()))?;
-    warn(&doubts, &plan)?;
+    let refused = || format!("{} is refused", args.install_config.display());
+    let mut gates = config.gates();
+    for (name, on) in &args.feature_gates {
+        gates.set(name, *on);
+    }
+    let policy = config.policy(gates).with_context(refused)?;
+    let cluster = config.cluster_facts();
+    let catalog = Catalog::builtin();
+    let scale = if gates.short_cert_rotation { TimeScale::SHORT } else { TimeScale::FULL };
+    let circumstances = Circumstances { catalog, cluster: &cluster, policy: &policy, now, scale };
+    let plan = install::plan(&circumstances, &config.conditions()).with_context(refused)?;
+    doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
+    warn(&plan);
 
-    let items: Vec<CertificateItem> = plan.certificates.iter().map(|planned| item(&plan, planned)).collect();
-    if let (Some(directory), false) = (&args.out, args.dry_run) {
-        let destination = Destination::check(directory)?;
-        let made = make(&plan, args.keygen_threads)?;
-        let samples: Vec<Sample> = made.iter().map(sample).collect();
-        let metrics = metrics::render(&samples);
-        let mut files = files(&config, &plan, &made, now)?;
-        if gates[&Gate::ConfigurablePki] {
-            files.push(OutputFile::public("manifests/cluster-pki.yaml", manifests::pki(&policy)?));
+    match &args.out {
+        Some(directory) if !args.dry_run => {
+            let destination = prepare(args, directory)?;
+            let made = make(&plan, args.keygen_threads)?;
+            let mut files = files(catalog, &config.cluster_name, &plan, &made, now)?;
+            if gates.configurable_pki {
+                files.push(OutputFile::public("manifests/cluster-pki.yaml", manifests::pki(&policy)?));
+            }
+            let metrics = metrics::render(catalog, &made.iter().map(sample).collect::<Vec<_>>());
+            files.push(OutputFile::public(METRICS_FILE, metrics.clone()));
+            destination.write(&files)?;
+            report(&plan, &format!("written to {}", directory.display()));
+            if let Some(path) = &args.metrics_textfile {
+                replace_file(path, &metrics)?;
+            }
         }
-        files.push(OutputFile::public(METRICS_FILE, metrics.clone()));
-        destination.write(&files)?;
-        if let Some(path) = &args.metrics_textfile {
-            replace_file(path, &metrics)
-                .with_context(|| format!("{} is complete, but its metrics were not copied", directory.display()))?;
-        }
+        _ => report(&plan, "would be made; nothing was written"),
     }
+
+    let items: Vec<CertificateItem> = plan.certificates.iter().map(|planned| item(catalog, &plan, planned)).collect();
     match args.output {
-        Format::Json => item::print_json(&items, out)?,
-        Format::Table => item::print_table(&items, out)?,
+        Format::Json => item::print_json(&items, out),
+        Format::Table => item::print_table(&items, out),
     }
-    report(args, &plan)?;
-    Ok(Outcome::Done)
+    .context("failed to print the list of certificates")
 }
 
 fn read_config(path: &Path) -> anyhow::Result<(InstallConfig, Vec<install_config::Warning>)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
+    let text = fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
     install_config::parse(&text).with_context(|| format!("{} is refused", path.display()))
 }
 
@@ -134,60 +132,29 @@ fn default_threads() -> NonZero<usize> {
     std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
 }
 
-fn gates(args: &Args, config: &InstallConfig) -> BTreeMap<Gate, bool> {
-    let mut gates = BTreeMap::from([(Gate::ConfigurablePki, true), (Gate::ShortCertRotation, false)]);
-    let configured = config.feature_gates.iter().filter_map(|(name, &on)| Gate::from_name(name).map(|gate| (gate, on)));
-    gates.extend(configured);
-    gates.extend(args.feature_gates.iter().copied());
-    gates
-}
-
-/// The policy of the new cluster, as far as an install-config can say it: its signers.
-fn policy(config: &InstallConfig, gates: &BTreeMap<Gate, bool>) -> anyhow::Result<Policy> {
-    let Some(key) = config.signer_key else { return Ok(Policy::default()) };
-    if !gates[&Gate::ConfigurablePki] {
-        bail!("pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on");
+/// Finds out that something cannot be written before the keys are made, not after.
+fn prepare(args: &Args, directory: &Path) -> anyhow::Result<Destination> {
+    let destination = Destination::prepare(directory)?;
+    if let Some(path) = &args.metrics_textfile {
+        check_replaceable(path)?;
+        let same =
+            |other: &Path| fs::canonicalize(path).ok().is_some_and(|path| fs::canonicalize(other).ok() == Some(path));
+        if destination.contains(path) {
+            bail!("{} is inside {}, which has its own {METRICS_FILE}", path.display(), directory.display());
+        }
+        if same(&args.install_config) {
+            bail!("{} is the install-config", path.display());
+        }
     }
-    Ok(Policy { categories: BTreeMap::from([(Category::Signer, key)]), ..Policy::default() })
+    Ok(destination)
 }
 
-fn cluster_facts(config: &InstallConfig) -> ClusterFacts {
-    let domain = config.cluster_domain();
-    ClusterFacts {
-        service_domain: "cluster.local".to_owned(),
-        api_external: Some(Host::Dns(format!("api.{domain}"))),
-        api_internal: Some(Host::Dns(format!("api-int.{domain}"))),
-        service_networks: config.service_network.clone(),
-        api_vips: config.platform.api_vips.clone(),
-        bootstrap_provisioning: config.platform.bootstrap_provisioning_ip,
-    }
-}
-
-fn conditions(config: &InstallConfig) -> BTreeSet<Condition> {
-    (config.platform.name == "baremetal").then_some(Condition::BareMetal).into_iter().collect()
-}
-
-/// Where a certificate ends up, below the output directory.
-fn paths(plan: &InstallPlan, planned: &PlannedCertificate) -> Vec<String> {
-    let name = planned.row.certificate;
-    let mut paths = vec![format!("tls/{name}.crt")];
-    if planned.keep_key {
-        paths.push(format!("tls/{name}.key"));
-    }
-    if let Home::Files { kubeconfig: Some(kubeconfig), .. } = planned.row.home {
-        paths.push(format!("auth/{}", kubeconfig.file));
-    }
-    let secrets = plan.secrets.iter().filter(|secret| secret.row.id == planned.row.id);
-    paths.extend(secrets.map(|secret| manifests::path("secret", secret.object)));
-    paths
-}
-
-fn item(plan: &InstallPlan, planned: &PlannedCertificate) -> CertificateItem {
+fn item(catalog: &Catalog, plan: &InstallPlan<'_>, planned: &PlannedCertificate<'_>) -> CertificateItem {
     let spec = &planned.issuance.spec;
     let (algorithm, key_size, curve) = CertificateItem::key(spec.key);
     CertificateItem {
         name: planned.row.certificate.to_owned(),
-        category: planned.row.logical().category,
+        category: catalog.logical(planned.row).category,
         algorithm,
         key_size,
         curve,
@@ -195,76 +162,16 @@ fn item(plan: &InstallPlan, planned: &PlannedCertificate) -> CertificateItem {
         not_before: spec.validity.not_before,
         not_after: spec.validity.not_after,
         policy_source: planned.issuance.source,
-        files: paths(plan, planned),
+        files: plan.files_of(planned),
     }
 }
 
-fn sample(made: &Made<'_>) -> Sample {
+fn sample<'a>(made: &Made<'a>) -> Sample<'a> {
     Sample { row: made.planned.row, key: made.planned.issuance.spec.key, duration: made.duration }
 }
 
-/// Every file but metrics and the PKI resource.
-fn files(
-    config: &InstallConfig,
-    plan: &InstallPlan,
-    made: &[Made<'_>],
-    now: Timestamp,
-) -> anyhow::Result<Vec<OutputFile>> {
-    let find = |id: &str| made.iter().find(|made| made.planned.row.id == id).expect("the plan is consistent");
-    let bundle_pem = |members: &[&str]| -> String { members.iter().map(|id| find(id).certificate.to_pem()).collect() };
-
-    let mut files = Vec::new();
-    for made in made {
-        let name = made.planned.row.certificate;
-        files.push(OutputFile::public(format!("tls/{name}.crt"), made.chain_pem.clone()));
-        if made.planned.keep_key {
-            files.push(OutputFile::secret(format!("tls/{name}.key"), bytes(&made.key.to_pem()?)));
-        }
-    }
-    for bundle in &plan.bundles {
-        files.push(OutputFile::public(format!("tls/{}.crt", bundle.stem), bundle_pem(&bundle.members)));
-    }
-    for planned in &plan.kubeconfigs {
-        let made = find(planned.row.id);
-        let bundle = plan.bundles.iter().find(|bundle| bundle.id == planned.kubeconfig.bundle);
-        let parts = Parts {
-            cluster: &config.cluster_name,
-            server: &planned.server,
-            bundle_pem: &bundle_pem(&bundle.expect("the catalog has the kubeconfig's bundle").members),
-            user: planned.kubeconfig.user,
-            certificate_pem: &made.chain_pem,
-        };
-        let content = kubeconfig::render(&parts, &made.key.to_pem()?)?;
-        files.push(OutputFile::secret(format!("auth/{}", planned.kubeconfig.file), content));
-    }
-    for planned in &plan.secrets {
-        let made = find(planned.row.id);
-        let parts = TlsParts {
-            certificate_pem: &made.chain_pem,
-            validity: made.planned.issuance.spec.validity,
-            issuer: &find(made.planned.row.signer_row().id).planned.issuance.spec.subject.common_name,
-            issued_at: now,
-        };
-        let content = manifests::secret(planned, &parts, &made.key.to_pem()?)?;
-        files.push(OutputFile::secret(manifests::path("secret", planned.object), content));
-    }
-    for planned in &plan.config_maps {
-        let content = manifests::config_map(planned, &bundle_pem(&planned.members))?;
-        files.push(OutputFile::public(manifests::path("configmap", planned.place.object), content));
-    }
-    Ok(files)
-}
-
-fn bytes(text: &Zeroizing<String>) -> Zeroizing<Vec<u8>> {
-    Zeroizing::new(text.as_bytes().to_vec())
-}
-
-fn warn(doubts: &[install_config::Warning], plan: &InstallPlan) -> io::Result<()> {
-    let err = &mut io::stderr().lock();
-    for warning in doubts {
-        writeln!(err, "warning: {warning}")?;
-    }
-    // By far the most common warning is the same for a dozen certificates: once is enough.
+/// By far the most common warning is the same for a dozen certificates: once is enough.
+fn warn(plan: &InstallPlan<'_>) {
     let weak: Vec<&str> = plan
         .warnings
         .iter()
@@ -274,41 +181,33 @@ fn warn(doubts: &[install_config::Warning], plan: &InstallPlan) -> io::Result<()
         })
         .collect();
     if !weak.is_empty() {
-        writeln!(err, "warning: RSA 2048 is weak for certificates that live ten years: {}", weak.join(", "))?;
+        talk::line(format_args!("warning: RSA 2048 is weak for certificates that live ten years: {}", weak.join(", ")));
     }
     for warning in plan.warnings.iter().filter(|warning| matches!(warning, KeyWarning::StrongerThanSigner { .. })) {
-        writeln!(err, "warning: {warning}")?;
-    }
-    Ok(())
-}
-
-fn report(args: &Args, plan: &InstallPlan) -> io::Result<()> {
-    let err = &mut io::stderr().lock();
-    for (row, condition) in &plan.left_out {
-        writeln!(err, "left out: {} (only for: {condition})", row.certificate)?;
-    }
-    let count = plan.certificates.len();
-    match &args.out {
-        Some(directory) if !args.dry_run => {
-            writeln!(err, "{count} certificates written to {}; the key of root-ca was discarded", directory.display())
-        }
-        _ => writeln!(err, "{count} certificates would be made; nothing was written"),
+        talk::line(format_args!("warning: {warning}"));
     }
 }
 
-fn parse_gate(text: &str) -> Result<(Gate, bool), UsageError> {
-    let wrong = || UsageError("accepted are ConfigurablePKI=true|false and ShortCertRotation=true|false".to_owned());
-    let (name, value) = text.split_once('=').ok_or_else(wrong)?;
-    let on = value.parse().map_err(|_| wrong())?;
-    Ok((Gate::from_name(name).ok_or_else(wrong)?, on))
+fn report(plan: &InstallPlan<'_>, what: &str) {
+    let left_out: Vec<String> =
+        plan.left_out.iter().map(|(row, condition)| format!("{} ({condition})", row.certificate)).collect();
+    if !left_out.is_empty() {
+        talk::line(format_args!("left out, for other kinds of installations: {}", left_out.join(", ")));
+    }
+    let forgotten: Vec<&str> = plan.forgotten_keys().collect();
+    talk::line(format_args!(
+        "{} certificates {what}; discarded keys: {}",
+        plan.certificates.len(),
+        forgotten.join(", ")
+    ));
 }
 
-impl Gate {
-    fn from_name(name: &str) -> Option<Gate> {
-        match name {
-            "ConfigurablePKI" => Some(Gate::ConfigurablePki),
-            "ShortCertRotation" => Some(Gate::ShortCertRotation),
-            _ => None,
-        }
-    }
+fn parse_gate(text: &str) -> Result<(String, bool), String> {
+    let accepted = || {
+        let names = FeatureGates::NAMES.map(|name| format!("{name}=true|false"));
+        format!("accepted are {}", names.join(" and "))
+    };
+    let (name, value) = text.split_once('=').ok_or_else(accepted)?;
+    let on = value.parse().map_err(|_| accepted())?;
+    if FeatureGates::default().set(name, on) { Ok((name.to_owned(), on)) } else { Err(accepted()) }
 }

@@ -4,10 +4,10 @@ mod certs;
 mod crds;
 mod install;
 
+use std::io::Write;
+
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
-
-use crate::Outcome;
 
 /// Keeps every certificate inside a Kubernetes cluster alive.
 #[derive(Debug, Parser)]
@@ -17,8 +17,7 @@ use crate::Outcome;
     about,
     long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new\n\
                   cluster, and lets an administrator decide which keys are used.",
-    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 warnings found, 4 critical findings.\n\
-                  Data goes to stdout, everything else to stderr.",
+    after_help = "Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage.",
     max_term_width = 120,
     subcommand_required = true,
     arg_required_else_help = true
@@ -40,8 +39,7 @@ enum Command {
 
 impl Cli {
     /// Runs the command that was asked for.
-    pub(crate) fn run(&self, now: Timestamp) -> anyhow::Result<Outcome> {
-        let out = &mut std::io::stdout().lock();
+    pub(crate) fn run(&self, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
         match &self.command {
             Command::Install(args) => install::run(args, now, out),
             Command::Certs(args) => certs::run(args, out),

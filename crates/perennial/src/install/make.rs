@@ -5,64 +5,63 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use perennial_core::catalog::Signer;
 use perennial_core::install::{InstallPlan, PlannedCertificate};
 use perennial_core::key::KeySpec;
-use perennial_core::policy::Usage;
 use perennial_x509::{Certificate, Issuer, KeyPool, PrivateKey, issue, self_signed};
 
 /// A certificate of the plan, made.
 #[derive(Debug)]
 pub(crate) struct Made<'a> {
     /// What was asked for.
-    pub(crate) planned: &'a PlannedCertificate,
+    pub(crate) planned: &'a PlannedCertificate<'a>,
     /// The certificate.
     pub(crate) certificate: Certificate,
     /// Its key.
     pub(crate) key: PrivateKey,
     /// How long key and certificate took.
     pub(crate) duration: Duration,
-    /// What it serves: the certificate, and its signer's behind it where it is a server's.
-    pub(crate) chain_pem: String,
 }
 
 /// Makes every certificate of the plan, in its order.
-pub(crate) fn make(plan: &InstallPlan, threads: NonZero<usize>) -> anyhow::Result<Vec<Made<'_>>> {
+pub(crate) fn make<'a>(plan: &'a InstallPlan<'a>, threads: NonZero<usize>) -> anyhow::Result<Vec<Made<'a>>> {
     let specs: Vec<KeySpec> = plan.certificates.iter().map(|planned| planned.issuance.spec.key).collect();
+    // More threads than keys would have nothing to do.
+    let threads = NonZero::new(specs.len()).map_or(threads, |keys| threads.min(keys));
     let progress = progress(specs.len());
     let keys = KeyPool::new(threads)
         .context("failed to start threads for key generation")?
         .generate_all(&specs, |_, _| progress.inc(1));
     progress.finish_and_clear();
 
-    let mut made: Vec<Made<'_>> = Vec::with_capacity(plan.certificates.len());
+    let mut made: Vec<Made<'a>> = Vec::with_capacity(plan.certificates.len());
     for (planned, generated) in plan.certificates.iter().zip(keys) {
         let name = planned.row.certificate;
         let generated = generated.with_context(|| format!("failed to generate the key of {name}"))?;
         let started = Instant::now();
-        let signer = match planned.row.signer {
-            Signer::Itself => None,
-            Signer::Row(id) => {
-                Some(made.iter().find(|made| made.planned.row.id == id).expect("the plan lists signers first"))
-            }
-        };
-        let spec = &planned.issuance.spec;
-        let certificate = match signer {
-            None => self_signed(spec, &generated.key),
+        let certificate = match planned.signer.map(|signer| find(&made, signer.id)) {
+            None => self_signed(&planned.issuance.spec, &generated.key),
             Some(signer) => {
                 let issuer = Issuer::new(&signer.certificate, &signer.key).context("its signer cannot sign")?;
-                issue(spec, generated.key.public_key(), &issuer)
+                issue(&planned.issuance.spec, generated.key.public_key(), &issuer)
             }
         }
         .with_context(|| format!("failed to issue {name}"))?;
-        let mut chain_pem = certificate.to_pem();
-        if let (Some(signer), Usage::Serving) = (signer, planned.row.usage) {
-            chain_pem.push_str(&signer.certificate.to_pem());
-        }
         let duration = generated.took + started.elapsed();
-        made.push(Made { planned, certificate, key: generated.key, duration, chain_pem });
+        made.push(Made { planned, certificate, key: generated.key, duration });
     }
     Ok(made)
+}
+
+/// What was made for the row with this id.
+pub(crate) fn find<'m, 'a>(made: &'m [Made<'a>], id: &str) -> &'m Made<'a> {
+    made.iter()
+        .find(|made| made.planned.row.id == id)
+        .expect("the plan lists signers first, and names only its own rows")
+}
+
+/// The certificates of these rows, one after the other.
+pub(crate) fn pem(made: &[Made<'_>], ids: &[&str]) -> String {
+    ids.iter().map(|id| find(made, id).certificate.to_pem()).collect()
 }
 
 /// A bar on a terminal, nothing elsewhere. RSA 4096 takes seconds a key.

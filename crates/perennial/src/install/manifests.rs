@@ -1,113 +1,78 @@
 //! The objects that carry Day-1 into the cluster: Secrets, ConfigMaps and the initial PKI resource.
 
-use std::collections::BTreeMap;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use perennial_api::annotations::{DESCRIPTION, ISSUED_AT, ISSUER, NOT_AFTER, NOT_BEFORE, OWNING_COMPONENT};
 use perennial_api::pki::{Pki, PkiSpec};
-use perennial_core::catalog::{Annotations, Component, Object};
+use perennial_core::catalog::{Annotations, Object};
 use perennial_core::install::{PlannedConfigMap, PlannedSecret};
 use perennial_core::policy::Policy;
 use perennial_core::spec::Validity;
-use serde::Serialize;
 use zeroize::Zeroizing;
+
+use super::yaml::Document;
 
 /// What a Secret of type `kubernetes.io/tls` is made of.
 #[derive(Debug)]
 pub(crate) struct TlsParts<'a> {
     /// The certificate, and its chain where it serves one, as PEM.
     pub(crate) certificate_pem: &'a str,
+    /// What it is for.
+    pub(crate) purpose: &'a str,
     /// Its life.
     pub(crate) validity: Validity,
     /// The common name of its issuer.
     pub(crate) issuer: &'a str,
-    /// The instant of issue: ages count from here, not from the backdated `not_before`.
+    /// The instant of issue.
     pub(crate) issued_at: Timestamp,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Manifest<'a, D> {
-    api_version: &'a str,
-    kind: &'a str,
-    metadata: Metadata<'a>,
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    secret_type: Option<&'a str>,
-    data: BTreeMap<&'a str, D>,
-}
-
-#[derive(Serialize)]
-struct Metadata<'a> {
-    namespace: &'a str,
-    name: &'a str,
-    annotations: BTreeMap<&'a str, String>,
-}
-
-const OWNING_COMPONENT: &str = "openshift.io/owning-component";
-const DESCRIPTION: &str = "openshift.io/description";
-const NOT_BEFORE: &str = "auth.openshift.io/certificate-not-before";
-const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
-const ISSUER: &str = "auth.openshift.io/certificate-issuer";
-const ISSUED_AT: &str = "perennial.dev/issued-at";
-
-/// The path of an object's manifest: kind, namespace and name, as one can guess it.
-pub(crate) fn path(kind: &str, object: Object) -> String {
-    format!("manifests/{kind}-{}-{}.yaml", object.namespace, object.name)
 }
 
 /// A Secret with certificate and key.
 pub(crate) fn secret(
-    planned: &PlannedSecret,
+    planned: &PlannedSecret<'_>,
     parts: &TlsParts<'_>,
     key_pem: &Zeroizing<String>,
-) -> anyhow::Result<Zeroizing<Vec<u8>>> {
-    let mut annotations = common_annotations(planned.owner, planned.row.logical().purpose);
+) -> Zeroizing<Vec<u8>> {
+    let mut annotations =
+        vec![(OWNING_COMPONENT, planned.owner.owner().to_owned()), (DESCRIPTION, parts.purpose.to_owned())];
     if planned.row.annotations == Annotations::CertificateValidity {
-        annotations.insert(NOT_BEFORE, parts.validity.not_before.to_string());
-        annotations.insert(NOT_AFTER, parts.validity.not_after.to_string());
-        annotations.insert(ISSUER, parts.issuer.to_owned());
+        annotations.push((NOT_BEFORE, parts.validity.not_before.to_string()));
+        annotations.push((NOT_AFTER, parts.validity.not_after.to_string()));
+        annotations.push((ISSUER, parts.issuer.to_owned()));
     }
-    annotations.insert(ISSUED_AT, whole_seconds(parts.issued_at));
-    let data = BTreeMap::from([
-        ("tls.crt", Zeroizing::new(STANDARD.encode(parts.certificate_pem))),
-        ("tls.key", Zeroizing::new(STANDARD.encode(key_pem.as_bytes()))),
-    ]);
-    let manifest = Manifest {
-        api_version: "v1",
-        kind: "Secret",
-        metadata: metadata(planned.object, annotations),
-        secret_type: Some("kubernetes.io/tls"),
-        data,
-    };
-    Ok(Zeroizing::new(serde_norway::to_string(&manifest)?.into_bytes()))
+    let issued_at = Timestamp::from_second(parts.issued_at.as_second()).unwrap_or(parts.issued_at);
+    annotations.push((ISSUED_AT, issued_at.to_string()));
+
+    let mut yaml = header("Secret", planned.object, &annotations);
+    yaml.line("type: kubernetes.io/tls")
+        .line("data:")
+        .base64("  tls.crt: ", parts.certificate_pem.as_bytes())
+        .base64("  tls.key: ", key_pem.as_bytes());
+    yaml.finish()
 }
 
 /// A ConfigMap with a bundle.
-pub(crate) fn config_map(planned: &PlannedConfigMap, bundle_pem: &str) -> anyhow::Result<String> {
-    let manifest = Manifest {
-        api_version: "v1",
-        kind: "ConfigMap",
-        metadata: metadata(planned.place.object, common_annotations(planned.owner, "CA bundle")),
-        secret_type: None,
-        data: BTreeMap::from([(planned.place.key, bundle_pem)]),
-    };
-    Ok(serde_norway::to_string(&manifest)?)
+pub(crate) fn config_map(planned: &PlannedConfigMap, bundle_pem: &str) -> Vec<u8> {
+    let annotations = [(OWNING_COMPONENT, planned.owner.owner().to_owned()), (DESCRIPTION, "CA bundle".to_owned())];
+    let mut yaml = header("ConfigMap", planned.place.object, &annotations);
+    yaml.line("data:").block(&format!("  {}: ", planned.place.key), "    ", bundle_pem);
+    yaml.finish().to_vec()
 }
 
 /// The PKI resource with which the cluster starts.
 pub(crate) fn pki(policy: &Policy) -> anyhow::Result<String> {
-    Ok(serde_norway::to_string(&Pki::new("cluster", PkiSpec::from(policy)))?)
+    Ok(serde_norway::to_string(&Pki::new(perennial_api::pki::NAME, PkiSpec::from(policy)))?)
 }
 
-fn metadata<'a>(object: Object, annotations: BTreeMap<&'a str, String>) -> Metadata<'a> {
-    Metadata { namespace: object.namespace, name: object.name, annotations }
-}
-
-fn common_annotations(owner: Component, description: &str) -> BTreeMap<&'static str, String> {
-    BTreeMap::from([(OWNING_COMPONENT, owner.owner().to_owned()), (DESCRIPTION, description.to_owned())])
-}
-
-fn whole_seconds(at: Timestamp) -> String {
-    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+fn header(kind: &str, object: Object, annotations: &[(&str, String)]) -> Document {
+    let mut yaml = Document::default();
+    yaml.line("apiVersion: v1")
+        .line(&format!("kind: {kind}"))
+        .line("metadata:")
+        .text("  namespace: ", object.namespace)
+        .text("  name: ", object.name)
+        .line("  annotations:");
+    for (name, value) in annotations {
+        yaml.text(&format!("    {name}: "), value);
+    }
+    yaml
 }

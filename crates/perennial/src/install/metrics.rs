@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use perennial_core::catalog::{Component, Row};
+use perennial_core::catalog::{Catalog, Component, Row};
 use perennial_core::key::KeySpec;
 
 /// One certificate that was made.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sample {
+pub(crate) struct Sample<'a> {
     /// Its row.
-    pub(crate) row: &'static Row,
+    pub(crate) row: &'a Row,
     /// Its key.
     pub(crate) key: KeySpec,
     /// How long key and certificate took.
@@ -25,18 +25,18 @@ const BUCKETS: [(f64, &str); 7] =
     [(0.01, "0.01"), (0.1, "0.1"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (5.0, "5"), (10.0, "10")];
 
 /// The whole file.
-pub(crate) fn render(samples: &[Sample]) -> String {
+pub(crate) fn render(catalog: &Catalog, samples: &[Sample<'_>]) -> String {
     let mut text = String::new();
     family(&mut text, "openshift_pki_certificate_info", "gauge", "Certificates and the parameters of their keys.");
     for sample in samples {
-        let namespace = sample.row.secret().map_or("", |object| object.namespace);
-        let labels = labels(sample, &[("category", category(sample)), ("namespace", namespace)]);
+        let namespace = catalog.secret_of(sample.row).map_or("", |object| object.namespace);
+        let labels = labels(sample, &[("category", category(catalog, sample)), ("namespace", namespace)]);
         line(&mut text, format_args!("openshift_pki_certificate_info{{{labels}}} 1"));
     }
     let name = "openshift_pki_certificate_generated_total";
     family(&mut text, name, "counter", "Certificates generated, by result.");
     for sample in samples {
-        let labels = labels(sample, &[("category", category(sample)), ("result", "success")]);
+        let labels = labels(sample, &[("category", category(catalog, sample)), ("result", "success")]);
         line(&mut text, format_args!("{name}{{{labels}}} 1"));
     }
     let name = "openshift_pki_certificate_generation_duration_seconds";
@@ -62,12 +62,12 @@ fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes all that is written to it");
 }
 
-fn category(sample: &Sample) -> &'static str {
-    sample.row.logical().category.name()
+fn category(catalog: &Catalog, sample: &Sample<'_>) -> &'static str {
+    catalog.logical(sample.row).category.name()
 }
 
 /// The labels of every family, then `more`. Values are names of ours: none needs escaping.
-fn labels(sample: &Sample, more: &[(&str, &str)]) -> String {
+fn labels(sample: &Sample<'_>, more: &[(&str, &str)]) -> String {
     let size = sample.key.key_size().map(|bits| bits.to_string()).unwrap_or_default();
     let common = [
         ("certificate_name", sample.row.certificate),
