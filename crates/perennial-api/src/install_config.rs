@@ -32,9 +32,10 @@ pub struct InstallConfig {
     pub cluster_name: String,
     /// `baseDomain`, without a final dot.
     pub base_domain: String,
-    /// `networking.serviceNetwork`: one network, or one of each IP family.
+    /// `networking.serviceNetwork`, or in older files `serviceCIDR`: one network, or one of each IP family. Each
+    /// has an address beside its own, for the API.
     pub service_network: Vec<IpNet>,
-    /// `networking.machineNetwork`.
+    /// `networking.machineNetwork`, or in older files `machineCIDR`.
     pub machine_network: Vec<IpNet>,
     /// `platform`.
     pub platform: Platform,
@@ -49,7 +50,8 @@ pub struct InstallConfig {
 pub struct Platform {
     /// The name, such as `baremetal`; `none` when there is no platform.
     pub name: String,
-    /// The virtual addresses of the API: none, one, or one of each IP family.
+    /// The virtual addresses of the API: none, one, or one of each IP family. None on a platform where load
+    /// balancers hold them.
     pub api_vips: Vec<IpAddr>,
     /// On bare metal, the address of the bootstrap machine in the provisioning network.
     pub bootstrap_provisioning_ip: Option<IpAddr>,
@@ -127,8 +129,12 @@ pub fn parse(text: &str) -> Result<(InstallConfig, Vec<Warning>), InvalidObject>
 /// Reads an install-config from JSON.
 pub fn parse_value(mut value: Value) -> Result<(InstallConfig, Vec<Warning>), InvalidObject> {
     if !value.is_object() {
-        let found = json_type(&value);
+        let found = yaml::type_name(&value);
         return Err(InvalidObject::syntax(NAME, format!("the document must be an object with keys, found {found}")));
+    }
+    if let Some(kind) = value["kind"].as_str().filter(|kind| *kind != KIND && value.get("baseDomain").is_none()) {
+        let message = format!("the document is of kind {kind:?}; an install-config has metadata.name and baseDomain");
+        return Err(InvalidObject::syntax(NAME, message));
     }
     yaml::normalize(&mut value);
     OUTER.drop_nulls(&mut value);
@@ -161,19 +167,10 @@ fn signer_key(config: &Value, errors: &mut Vec<FieldError>) -> Option<KeySpec> {
     }
 }
 
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
 /// What messages call the file.
 const NAME: &str = "install-config";
+/// What an install-config may call itself; most do not.
+const KIND: &str = "InstallConfig";
 
 static OUTER: LazyLock<Schema> =
     LazyLock::new(|| Schema::compile_plain(&schema::outer()).expect("the schema is a constant"));

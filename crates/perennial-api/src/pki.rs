@@ -49,6 +49,11 @@ pub fn parse(text: &str) -> Result<(Pki, Policy), InvalidObject> {
 
 /// Reads a PKI resource from JSON.
 pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
+    if !value.is_object() {
+        let found = yaml::type_name(&value);
+        let message = format!("the document must be an object with apiVersion, kind, metadata and spec, found {found}");
+        return Err(InvalidObject::syntax(KIND, message));
+    }
     yaml::normalize(&mut value);
     let object = match value.pointer("/metadata/name").and_then(Value::as_str) {
         Some(name) => format!("{KIND} {name:?}"),
@@ -59,15 +64,19 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
         return Err(InvalidObject::fields(object, errors, &value));
     }
     errors = check_metadata(&value);
-    let has_name = value.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     let strict = Options { unknown_fields: UnknownFields::Refuse, ..Options::default() };
     let admitted = SCHEMA.admit(value.clone(), strict);
     let mut stored = match admitted {
         Ok(stored) if errors.is_empty() => stored,
         admitted => {
-            // About a name that is not there, the rule about the name has nothing to say.
-            let found = admitted.err().unwrap_or_default().into_iter();
-            errors.extend(found.filter(|error| has_name || !error.path.is_empty()));
+            // What has no path repeats another error in the words of a server: that rules were not run, that the
+            // name is not the one that was asked for above, that a number of an enumeration has a format.
+            let (placed, unplaced): (Vec<_>, Vec<_>) =
+                admitted.err().unwrap_or_default().into_iter().partition(|error| !error.path.is_empty());
+            errors.extend(placed);
+            if errors.is_empty() {
+                errors = unplaced;
+            }
             let mut invalid = InvalidObject::fields(object, errors, &value);
             invalid.problems.iter_mut().for_each(|problem| crd::note_well_known_names(problem, &value));
             return Err(invalid);
@@ -92,11 +101,7 @@ static SCHEMA: LazyLock<Schema> =
 
 /// A document that is no PKI at all is not judged further.
 fn check_envelope(value: &Value) -> Vec<FieldError> {
-    let Some(fields) = value.as_object() else {
-        let message = "must be an object with apiVersion, kind, metadata and spec";
-        return vec![FieldError::new("", ErrorKind::TypeInvalid, value.clone(), message)];
-    };
-    let field = |name: &str| fields.get(name).cloned().filter(|value| !value.is_null());
+    let field = |name: &str| value.get(name).cloned().filter(|value| !value.is_null());
     let accepted = VERSIONS.map(|version| Value::from(format!("{GROUP}/{version}")));
     let mut errors = Vec::new();
     match field("apiVersion") {
@@ -123,8 +128,15 @@ fn check_metadata(value: &Value) -> Vec<FieldError> {
         }
     };
     let mut errors = Vec::new();
-    if fields.get("name").is_none_or(|name| name.is_null() || name == "") {
-        errors.push(missing());
+    match fields.get("name") {
+        None | Some(Value::Null) => errors.push(missing()),
+        Some(Value::String(name)) if name.is_empty() => errors.push(missing()),
+        Some(Value::String(name)) if name != NAME => {
+            let message = format!("pki is a singleton, .metadata.name must be '{NAME}'");
+            errors.push(FieldError::new("metadata.name", ErrorKind::Invalid, name.as_str().into(), message));
+        }
+        // Another type is refused with all that metadata cannot be.
+        Some(_) => {}
     }
     for (name, value) in fields {
         let path = format!("metadata.{name}");

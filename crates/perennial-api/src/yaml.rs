@@ -4,11 +4,16 @@ use serde::Deserialize as _;
 use serde_json::{Map, Number, Value};
 use serde_norway::Value as Yaml;
 
+mod bounds;
+
 /// The document in `text`. The error says what is wrong and, where known, in which line.
 ///
 /// Repeated keys are refused, more than one document too; merge keys (`<<`) are resolved. Keys that
-/// are numbers or booleans become text, as in Kubernetes.
+/// are numbers or booleans become text, as in Kubernetes. A byte order mark is skipped. What would take the
+/// parser long is refused before it starts.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    bounds::check(text)?;
     let mut found = None;
     for document in serde_norway::Deserializer::from_str(text) {
         let value = Yaml::deserialize(document).map_err(|error| explain(text, &error))?;
@@ -40,18 +45,31 @@ pub(crate) fn normalize(value: &mut Value) {
     }
 }
 
+/// What a message calls a value.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// The float as an integer, if it is one and floats of its size are exact.
 fn whole(float: f64) -> Option<i64> {
     const LARGEST_EXACT: f64 = 9_007_199_254_740_991.0;
     (float.fract() == 0.0 && float.abs() <= LARGEST_EXACT).then_some(float as i64)
 }
 
-/// The parser's text, and what tabs do to it: its own words do not mention them.
+/// The parser's text, and what its own words do not mention: tabs and aliases.
 fn explain(text: &str, error: &serde_norway::Error) -> String {
     let line = error.location().and_then(|at| text.lines().nth(at.line().saturating_sub(1)));
     let indent = line.map(|line| &line[..line.len() - line.trim_start().len()]);
     match indent {
         Some(indent) if indent.contains('\t') => format!("{error}: indent with spaces, not with tabs"),
+        _ if error.to_string() == "repetition limit exceeded" => format!("{error}: aliases are used too often"),
         _ => error.to_string(),
     }
 }
@@ -112,6 +130,27 @@ mod tests {
         check("---\na: 1\n---\n", expect![[r#"{"a":1}"#]]);
         check("base: &b {x: 1}\nuse: {<<: *b, y: 2}", expect![[r#"{"base":{"x":1},"use":{"y":2,"x":1}}"#]]);
         check("1: a\ntrue: b", expect![[r#"{"1":"a","true":"b"}"#]]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_skipped() {
+        check("\u{feff}a: 1", expect![[r#"{"a":1}"#]]);
+        check("\u{feff}", expect!["error: the document is empty"]);
+    }
+
+    #[test]
+    fn what_would_take_long_is_refused() {
+        check(&"[".repeat(200_000), expect!["error: line 1 opens level 65 of [ and {; at most 64 are accepted"]);
+        check(&"- ".repeat(200_000), expect!["error: recursion limit exceeded at line 1 column 257"]);
+        let level = |level: usize| format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(9));
+        let bomb = format!("a0: &a0 x\n{}", (1..20).map(level).collect::<String>());
+        check(&bomb, expect!["error: repetition limit exceeded: aliases are used too often"]);
+        check(
+            &format!("a: &a [{}]\nb: [{}]", "x,".repeat(2_000), "*a,".repeat(2_000)),
+            expect![
+                "error: the document has more than 1048576 bytes with its aliases written out; at most 1048576 are accepted"
+            ],
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::network::{is_subdomain, nth_address, parse_address, parse_network};
 use super::{InstallConfig, Platform, Warning};
+use crate::feature_gates::FeatureGates;
 
 /// What has been found so far.
 pub(super) struct Reader {
@@ -53,29 +54,56 @@ impl Reader {
     }
 
     fn service_network(&mut self, config: &Value) -> Vec<IpNet> {
-        let path = "networking.serviceNetwork";
         let texts = texts(config.pointer("/networking/serviceNetwork"));
-        if texts.is_empty() {
-            return vec![DEFAULT_SERVICE_NETWORK.parse().expect("the default is a network")];
+        let entries = texts.into_iter().map(|(index, text)| (format!("{SERVICE_NETWORK}[{index}]"), text)).collect();
+        let networks = self.networks(config, SERVICE_NETWORK, "networking.serviceCIDR", entries);
+        let Some(networks) = networks else { return vec![default_network(DEFAULT_SERVICE_NETWORK)] };
+        for (path, network) in &networks {
+            if nth_address(*network, 1).is_none() {
+                self.invalid(path, &network.to_string(), "is too small: it has no address for the API beside its own");
+            }
         }
-        let networks = self.each(path, &texts, parse_network);
-        self.one_of_each_family(path, &networks, |network| network.addr());
+        self.one_of_each_family(SERVICE_NETWORK, &networks, |network| network.addr());
         networks.into_iter().map(|(_, network)| network).collect()
     }
 
     fn machine_network(&mut self, config: &Value) -> Vec<IpNet> {
-        let entries = config.pointer("/networking/machineNetwork").and_then(Value::as_array);
-        let entries = entries.map(Vec::as_slice).unwrap_or_default();
+        let entries = config.pointer("/networking/machineNetwork").and_then(Value::as_array).into_iter().flatten();
+        let entry = |(index, entry)| Some((format!("{MACHINE_NETWORK}[{index}].cidr"), text(entry, "/cidr")?));
+        let entries = entries.enumerate().filter_map(entry).collect();
+        let networks = self.networks(config, MACHINE_NETWORK, "networking.machineCIDR", entries);
+        let Some(networks) = networks else { return vec![default_network(DEFAULT_MACHINE_NETWORK)] };
+        networks.into_iter().map(|(_, network)| network).collect()
+    }
+
+    /// The networks of a list, or the one of its deprecated predecessor. Where both are given, the one must be
+    /// the first of the list, as the installer documents it. None if neither is.
+    fn networks(
+        &mut self,
+        config: &Value,
+        list: &str,
+        deprecated: &str,
+        entries: Vec<(String, &str)>,
+    ) -> Option<Vec<(String, IpNet)>> {
+        let one = text(config, &format!("/{}", deprecated.replace('.', "/")));
+        let one = one.map(|text| (text, self.parse(deprecated, text, parse_network)));
         if entries.is_empty() {
-            return vec![DEFAULT_MACHINE_NETWORK.parse().expect("the default is a network")];
+            return one
+                .map(|(_, network)| network.map(|network| (deprecated.to_owned(), network)).into_iter().collect());
         }
         let mut networks = Vec::new();
-        for (index, entry) in entries.iter().enumerate() {
-            let path = format!("networking.machineNetwork[{index}].cidr");
-            let text = text(entry, "/cidr");
-            networks.extend(text.and_then(|text| self.parse(&path, text, parse_network)));
+        let count = entries.len();
+        for (path, text) in entries {
+            networks.extend(self.parse(&path, text, parse_network).map(|network| (path, network)));
         }
-        networks
+        if let (Some((text, Some(one))), Some((path, first))) = (one, networks.first())
+            && networks.len() == count
+            && one != *first
+        {
+            let message = format!("differs from {path}, which is {first}; better use {list} alone");
+            self.invalid(deprecated, text, message);
+        }
+        Some(networks)
     }
 
     fn platform(&mut self, platform: Option<&Value>, machine_network: &[IpNet]) -> Platform {
@@ -88,7 +116,12 @@ impl Reader {
             self.warn("platform", format!("{name:?} is not known; known are {known} and none"));
         }
         let path = format!("platform.{name}");
-        let api_vips = self.api_vips(&path, settings, machine_network);
+        let api_vips = if PLATFORMS_WITH_VIPS.contains(&name) {
+            self.api_vips(&path, settings, machine_network)
+        } else {
+            self.warn_about_ignored_vips(&path, settings);
+            Vec::new()
+        };
         let bootstrap_provisioning_ip =
             if name == "baremetal" { self.bootstrap_provisioning_ip(&path, settings) } else { None };
         Platform { name: name.to_owned(), api_vips, bootstrap_provisioning_ip }
@@ -124,6 +157,15 @@ impl Reader {
             }
         }
         found.into_iter().map(|(_, vip)| vip).collect()
+    }
+
+    fn warn_about_ignored_vips(&mut self, path: &str, settings: &Value) {
+        for field in ["apiVIPs", "apiVIP"] {
+            if settings.get(field).is_some() {
+                let platforms = PLATFORMS_WITH_VIPS.join(", ");
+                self.warn(&format!("{path}.{field}"), format!("is ignored; it is read on {platforms}"));
+            }
+        }
     }
 
     fn bootstrap_provisioning_ip(&mut self, path: &str, settings: &Value) -> Option<IpAddr> {
@@ -165,7 +207,13 @@ impl Reader {
                 Some((name, _)) if read.contains_key(name) => {
                     self.errors.push(FieldError::new(path, ErrorKind::Duplicate, name.into(), ""));
                 }
-                Some((name, enabled)) => drop(read.insert(name.to_owned(), enabled)),
+                Some((name, enabled)) => {
+                    let known = FeatureGates::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name));
+                    if let Some(known) = known.filter(|known| *known != name) {
+                        self.warn(&path, format!("{name:?} is ignored: names are case-sensitive, this one is {known}"));
+                    }
+                    read.insert(name.to_owned(), enabled);
+                }
             }
         }
         read
@@ -227,12 +275,20 @@ fn texts(value: Option<&Value>) -> Vec<(usize, &str)> {
     items.filter_map(|(index, item)| Some((index, item.as_str()?))).collect()
 }
 
+fn default_network(text: &str) -> IpNet {
+    text.parse().expect("the default is a network")
+}
+
+const SERVICE_NETWORK: &str = "networking.serviceNetwork";
+const MACHINE_NETWORK: &str = "networking.machineNetwork";
+
 /// What an empty list means, too.
 const DEFAULT_SERVICE_NETWORK: &str = "172.30.0.0/16";
 const DEFAULT_MACHINE_NETWORK: &str = "10.0.0.0/16";
 const DEFAULT_PROVISIONING_NETWORK: &str = "172.22.0.0/24";
 
-const PLATFORMS: [&str; 12] = [
+/// The platforms of the installer, `none` aside.
+const PLATFORMS: [&str; 13] = [
     "aws",
     "azure",
     "baremetal",
@@ -243,6 +299,10 @@ const PLATFORMS: [&str; 12] = [
     "nutanix",
     "openstack",
     "ovirt",
+    "powervc",
     "powervs",
     "vsphere",
 ];
+
+/// Where the cluster itself holds the addresses of its API. Elsewhere a load balancer does.
+const PLATFORMS_WITH_VIPS: [&str; 6] = ["baremetal", "nutanix", "openstack", "ovirt", "powervc", "vsphere"];

@@ -9,6 +9,8 @@ pub(super) fn outer() -> Value {
         "baseDomain": {"type": "string"},
         "networking": open(&json!({
             "serviceNetwork": {"type": "array", "maxItems": 2, "items": {"type": "string"}},
+            "serviceCIDR": {"type": "string"},
+            "machineCIDR": {"type": "string"},
             "machineNetwork": {"type": "array", "items": required(open(&json!({"cidr": {"type": "string"}})), &["cidr"])},
         })),
         "platform": {"type": "object", "maxProperties": 1, "additionalProperties": platform()},

@@ -81,6 +81,17 @@ pullSecret: '{}'
 }
 
 #[test]
+fn a_byte_order_mark_is_skipped() {
+    check(
+        "\u{feff}metadata: {name: mine}\nbaseDomain: example.com\nplatform: {aws: {}}\n",
+        expect![[r#"
+        mine.example.com
+        services [172.30.0.0/16], machines [10.0.0.0/16]
+        aws with API at []"#]],
+    );
+}
+
+#[test]
 fn little_is_required() {
     check_with(
         "platform: {aws: {region: eu-west-1}}",
@@ -227,6 +238,112 @@ fn networks_are_checked() {
 }
 
 #[test]
+fn a_service_network_has_an_address_for_the_api() {
+    let with = |network: &str| format!("networking: {{serviceNetwork: ['{network}']}}\nplatform: {{aws: {{}}}}");
+    check_with(
+        &with("10.0.0.1/32"),
+        expect![[
+            r#"networking.serviceNetwork[0]: Invalid value: "10.0.0.1/32": is too small: it has no address for the API beside its own"#
+        ]],
+    );
+    check_with(
+        &with("fd00::/128"),
+        expect![[
+            r#"networking.serviceNetwork[0]: Invalid value: "fd00::/128": is too small: it has no address for the API beside its own"#
+        ]],
+    );
+    check_with(
+        &with("255.255.255.255/32"),
+        expect![[
+            r#"networking.serviceNetwork[0]: Invalid value: "255.255.255.255/32": is too small: it has no address for the API beside its own"#
+        ]],
+    );
+    check_with(
+        &with("10.0.0.2/31"),
+        expect![[r#"
+        mine.example.com
+        services [10.0.0.2/31], machines [10.0.0.0/16]
+        aws with API at []"#]],
+    );
+    check_with(
+        &with("fd00::/127"),
+        expect![[r#"
+        mine.example.com
+        services [fd00::/127], machines [10.0.0.0/16]
+        aws with API at []"#]],
+    );
+    check_with(
+        "networking: {serviceCIDR: 10.0.0.1/32}\nplatform: {aws: {}}",
+        expect![[
+            r#"networking.serviceCIDR: Invalid value: "10.0.0.1/32": is too small: it has no address for the API beside its own"#
+        ]],
+    );
+}
+
+#[test]
+fn deprecated_names_of_networks_are_read() {
+    let with = |networks: &str| format!("networking: {{{networks}}}\nplatform: {{aws: {{}}}}");
+    check_with(
+        &with("serviceCIDR: 172.31.0.0/16, machineCIDR: 192.168.0.0/24"),
+        expect![[r#"
+        mine.example.com
+        services [172.31.0.0/16], machines [192.168.0.0/24]
+        aws with API at []"#]],
+    );
+    check_with(
+        &with("serviceCIDR: 172.31.0.0/16, serviceNetwork: []"),
+        expect![[r#"
+        mine.example.com
+        services [172.31.0.0/16], machines [10.0.0.0/16]
+        aws with API at []"#]],
+    );
+    check_with(
+        &with("serviceCIDR: null, machineCIDR: null"),
+        expect![[r#"
+        mine.example.com
+        services [172.30.0.0/16], machines [10.0.0.0/16]
+        aws with API at []"#]],
+    );
+    check_with(
+        &with(
+            "serviceCIDR: 172.31.0.0/16, serviceNetwork: [172.31.0.0/16, 'fd02::/112'], \
+             machineCIDR: 192.168.0.0/24, machineNetwork: [{cidr: 192.168.0.0/24}, {cidr: 192.168.1.0/24}]",
+        ),
+        expect![[r#"
+            mine.example.com
+            services [172.31.0.0/16, fd02::/112], machines [192.168.0.0/24, 192.168.1.0/24]
+            aws with API at []"#]],
+    );
+    check_with(
+        &with(
+            "serviceCIDR: 172.31.0.0/16, serviceNetwork: [172.30.0.0/16], \
+             machineCIDR: 192.168.1.0/24, machineNetwork: [{cidr: 192.168.0.0/24}, {cidr: 192.168.1.0/24}]",
+        ),
+        expect![[r#"
+            networking.serviceCIDR: Invalid value: "172.31.0.0/16": differs from networking.serviceNetwork[0], which is 172.30.0.0/16; better use networking.serviceNetwork alone
+            networking.machineCIDR: Invalid value: "192.168.1.0/24": differs from networking.machineNetwork[0].cidr, which is 192.168.0.0/24; better use networking.machineNetwork alone"#]],
+    );
+    check_with(
+        &with("serviceCIDR: 172.31.0.1/16, machineCIDR: nonsense"),
+        expect![[r#"
+        networking.serviceCIDR: Invalid value: "172.31.0.1/16": has bits set beyond the prefix: the network is 172.31.0.0/16
+        networking.machineCIDR: Invalid value: "nonsense": must be a network such as 10.0.0.0/16 or fd00::/48: there is no prefix length"#]],
+    );
+    check_with(
+        &with("serviceCIDR: [172.31.0.0/16], machineCIDR: 7"),
+        expect![[r#"
+        networking.machineCIDR: Invalid value: "integer": networking.machineCIDR in body must be of type string: "integer"
+        networking.serviceCIDR: Invalid value: "array": networking.serviceCIDR in body must be of type string: "array""#]],
+    );
+    check_with(
+        &with("serviceCIDR: 172.31.0.0/16, serviceNetwork: [nonsense, 172.30.0.0/16]"),
+        expect![[
+            r#"networking.serviceNetwork[0]: Invalid value: "nonsense": must be a network such as 10.0.0.0/16 or fd00::/48: there is no prefix length"#
+        ]],
+    );
+}
+
+#[test]
 fn virtual_addresses_are_found() {
     let on = |platform: &str, settings: &str| format!("platform: {{{platform}: {settings}}}");
     check_with(
@@ -298,6 +415,21 @@ fn virtual_addresses_are_found() {
         openstack with API at [192.0.2.1]
         warning: platform.openstack.apiVIPs[0]: 192.0.2.1 is outside of every networking.machineNetwork (10.0.0.0/16)"#]],
     );
+    for platform in ["baremetal", "nutanix", "openstack", "powervc", "vsphere"] {
+        let verdict =
+            judge(&format!("metadata: {{name: a}}\nbaseDomain: b\n{}", on(platform, "{apiVIPs: [10.0.0.5]}")));
+        assert!(verdict.contains(&format!("{platform} with API at [10.0.0.5]")), "{verdict}");
+        assert!(!verdict.contains("warning"), "{verdict}");
+    }
+    check_with(
+        &on("powervs", "{apiVIPs: [10.0.0.5], apiVIP: nonsense}"),
+        expect![[r#"
+        mine.example.com
+        services [172.30.0.0/16], machines [10.0.0.0/16]
+        powervs with API at []
+        warning: platform.powervs.apiVIPs: is ignored; it is read on baremetal, nutanix, openstack, ovirt, powervc, vsphere
+        warning: platform.powervs.apiVIP: is ignored; it is read on baremetal, nutanix, openstack, ovirt, powervc, vsphere"#]],
+    );
     check_with(
         &on("none", ""),
         expect![[r#"
@@ -317,10 +449,10 @@ fn virtual_addresses_are_found() {
     check_with(
         &on("baremtal", "{}"),
         expect![[r#"
-        mine.example.com
-        services [172.30.0.0/16], machines [10.0.0.0/16]
-        baremtal with API at []
-        warning: platform: "baremtal" is not known; known are aws, azure, baremetal, external, gcp, ibmcloud, libvirt, nutanix, openstack, ovirt, powervs, vsphere and none"#]],
+            mine.example.com
+            services [172.30.0.0/16], machines [10.0.0.0/16]
+            baremtal with API at []
+            warning: platform: "baremtal" is not known; known are aws, azure, baremetal, external, gcp, ibmcloud, libvirt, nutanix, openstack, ovirt, powervc, powervs, vsphere and none"#]],
     );
     check_with("platform: {aws: {}, gcp: {}}", expect![[r#"platform: Too many: 2: must have at most 1 item"#]]);
     check_with(
@@ -497,6 +629,16 @@ fn feature_gates_are_on_or_off() {
         featureGates[7]: Duplicate value: "A""#]],
     );
     check_with(
+        "platform: {aws: {}}\nfeatureGates: ['configurablePKI=false', ShortCertRotation=true, SHORTcertROTATION=true]",
+        expect![[r#"
+            mine.example.com
+            services [172.30.0.0/16], machines [10.0.0.0/16]
+            aws with API at []
+            gates {"SHORTcertROTATION": true, "ShortCertRotation": true, "configurablePKI": false}
+            warning: featureGates[0]: "configurablePKI" is ignored: names are case-sensitive, this one is ConfigurablePKI
+            warning: featureGates[2]: "SHORTcertROTATION" is ignored: names are case-sensitive, this one is ShortCertRotation"#]],
+    );
+    check_with(
         "featureGates: {A: true}",
         expect![[r#"featureGates: Invalid value: "object": featureGates in body must be of type array: "object""#]],
     );
@@ -525,6 +667,11 @@ pki: {signerCertificates: {key: {algorithm: RSA}}}
 
 #[test]
 fn what_is_no_file_is_refused() {
+    check(
+        "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster}, spec: {}}",
+        expect![[r#"the document is of kind "PKI"; an install-config has metadata.name and baseDomain"#]],
+    );
+    check("{kind: InstallConfig, metadata: {name: a}}", expect!["baseDomain: Required value"]);
     check("", expect![[r#"the document is empty"#]]);
     check("[]", expect![[r#"the document must be an object with keys, found a list"#]]);
     check("text", expect![[r#"the document must be an object with keys, found text"#]]);
