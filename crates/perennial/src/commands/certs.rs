@@ -17,7 +17,7 @@ use crate::output;
 use crate::table::Table;
 use crate::talk;
 
-/// The catalog: every signer, bundle and certificate that Perennial knows.
+/// List certificates: for now those of the catalog, every signer, bundle and certificate that Perennial knows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial certs --catalog\n  \

@@ -23,7 +23,7 @@ use crate::install::staging::{Destination, OutputFile, check_replaceable, replac
 use crate::item::{self, CertificateItem};
 use crate::talk;
 
-/// Make every certificate, key, kubeconfig and manifest of a new cluster, without a cluster.
+/// Make every certificate, key, kubeconfig and manifest of a new cluster
 ///
 /// All signers use the key of `pki.signerCertificates` in the install-config. Everything else uses the platform default
 /// (RSA 2048): nearly all of it is replaced within a day by what the PKI resource of the running cluster says.
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::R
     doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
     warn(&plan);
 
-    match &args.out {
+    let outcome = match &args.out {
         Some(directory) if !args.dry_run => {
             let destination = prepare(args, directory)?;
             let made = make(&plan, args.keygen_threads)?;
@@ -107,20 +107,21 @@ pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::R
             let metrics = metrics::render(catalog, &made.iter().map(sample).collect::<Vec<_>>());
             files.push(OutputFile::public(METRICS_FILE, metrics.clone()));
             destination.write(&files)?;
-            report(&plan, &format!("written to {}", directory.display()));
             if let Some(path) = &args.metrics_textfile {
-                replace_file(path, &metrics)?;
+                replace_file(path, &metrics).with_context(|| format!("{} is complete", directory.display()))?;
             }
+            format!("written to {}", directory.display())
         }
-        _ => report(&plan, "would be made; nothing was written"),
-    }
+        _ => "would be made; nothing was written".to_owned(),
+    };
 
     let items: Vec<CertificateItem> = plan.certificates.iter().map(|planned| item(catalog, &plan, planned)).collect();
-    match args.output {
+    let printed = match args.output {
         Format::Json => item::print_json(&items, out),
         Format::Table => item::print_table(&items, out),
-    }
-    .context("failed to print the list of certificates")
+    };
+    report(&plan, &outcome);
+    printed.context("failed to print the list of certificates")
 }
 
 fn read_config(path: &Path) -> anyhow::Result<(InstallConfig, Vec<install_config::Warning>)> {

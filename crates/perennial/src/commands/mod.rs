@@ -29,9 +29,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make every certificate, key, kubeconfig and manifest of a new cluster
     Install(install::Args),
-    /// List certificates
     Certs(certs::Args),
     /// Print the CustomResourceDefinitions to apply
     Crds,
