@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{
-    Bundle, BundleHome, BundleInput, Catalog, Certificate, Custody, Day, Home, MAX_COMMON_NAME, Row, Scope, Signer,
-    SubjectRule, Succession,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Custody, Day, Edge, Home, Leaf, MAX_COMMON_NAME, Purpose,
+    Row, Scope, Signer, SubjectRule, Succession, Trust,
 };
 use crate::policy::{Category, Usage};
 
@@ -30,9 +30,15 @@ pub(super) fn defects(catalog: &Catalog) -> Vec<Defect> {
         found.at(row.id, succession_problems(catalog, row));
         found.at(row.id, subject_problems(row));
         found.at(row.id, kubeconfig_problems(catalog, row));
+        let is_verified = row.usage == Usage::Signer || catalog.edges_of(row).next().is_some();
+        found.at(row.id, broken([(is_verified, "is accepted by nobody: no edge has it".to_owned())]));
     }
     for (position, bundle) in catalog.bundles.iter().enumerate() {
         found.at(bundle.id, bundle_problems(catalog, &catalog.bundles[..position], bundle));
+    }
+    for edge in &catalog.edges {
+        let place = format!("{} accepts {} of {}", edge.verifier.name, edge.leaf, edge.presenter.name);
+        found.at(&place, edge_problems(catalog, edge));
     }
     for (place, owners) in shared_places(catalog) {
         found.at(&place, vec![format!("belongs to {} at once", owners.join(" and "))]);
@@ -193,6 +199,43 @@ fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Ve
     problems
 }
 
+fn edge_problems(catalog: &Catalog, edge: &Edge) -> Vec<String> {
+    let (Leaf::Row(id) | Leaf::AnyBy(id)) = edge.leaf;
+    let Some(row) = catalog.row(id) else { return vec![format!("{id} does not exist")] };
+    let (signer, fits) = match (edge.leaf, edge.purpose) {
+        (Leaf::AnyBy(_), _) => (row, row.usage == Usage::Signer),
+        (Leaf::Row(_), Purpose::Server) => (signer_or_itself(catalog, row), row.usage.serves()),
+        (Leaf::Row(_), Purpose::Client) => (signer_or_itself(catalog, row), row.usage.connects()),
+    };
+    let trusted = match edge.trust {
+        Trust::Row(trusted) => trusted == signer.id,
+        Trust::Bundle(bundle) => match catalog.bundle(bundle) {
+            None => return vec![format!("{bundle} does not exist")],
+            // A certificate of Day-1 is trusted by Day-2 through the row that adopts its signer, and the reverse.
+            Some(bundle) => catalog.signers_in(bundle).iter().any(|id| is_same_signer(catalog, id, signer.id)),
+        },
+    };
+    broken([
+        (fits, format!("is about a {}, but {id} is none", edge.purpose)),
+        (trusted, format!("{} never holds {}, which signs it", edge.trust, signer.id)),
+    ])
+}
+
+fn signer_or_itself<'a>(catalog: &'a Catalog, row: &'a Row) -> &'a Row {
+    match row.signer {
+        Signer::Itself => row,
+        Signer::Row(id) => catalog.row(id).unwrap_or(row),
+    }
+}
+
+/// The same row, or the Day-1 row that the other one adopts.
+fn is_same_signer(catalog: &Catalog, one: &str, other: &str) -> bool {
+    let adopts = |heir: &str, row: &str| {
+        catalog.row(row).is_some_and(|row| matches!(row.succession, Succession::AdoptedBy(id) if id == heir))
+    };
+    one == other || adopts(one, other) || adopts(other, one)
+}
+
 /// Secrets, keys of ConfigMaps and files that several rows or bundles would write.
 fn shared_places(catalog: &Catalog) -> Vec<(String, Vec<&'static str>)> {
     let mut owners: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
@@ -226,12 +269,23 @@ mod tests {
         assert_eq!(Catalog::builtin().defects(), []);
     }
 
-    /// The catalog with one change has exactly these defects.
+    /// The catalog with one change has exactly these defects, beside those of edges that it breaks.
     fn check(change: impl Fn(&mut Catalog), expected: &[&str]) {
+        let (_, found) = changed(change);
+        assert_eq!(found, expected);
+    }
+
+    /// The catalog with one change has exactly these defects of edges.
+    fn check_edges(change: impl Fn(&mut Catalog), expected: &[&str]) {
+        let (found, _) = changed(change);
+        assert_eq!(found, expected);
+    }
+
+    /// The defects of edges, and the others.
+    fn changed(change: impl Fn(&mut Catalog)) -> (Vec<String>, Vec<String>) {
         let mut catalog = Catalog::builtin().clone();
         change(&mut catalog);
-        let found: Vec<String> = catalog.defects().iter().map(ToString::to_string).collect();
-        assert_eq!(found, expected);
+        catalog.defects().iter().map(ToString::to_string).partition(|defect| defect.contains("accept"))
     }
 
     fn check_row(id: &str, change: impl Fn(&mut Row), expected: &[&str]) {
@@ -410,6 +464,56 @@ mod tests {
                  which is no bundle of its day",
                 "day1/kubelet-client: is in a kubeconfig with day1/kube-apiserver-complete-server-ca-bundle, which is no \
                  bundle of its day",
+            ],
+        );
+    }
+
+    #[test]
+    fn each_check_of_an_edge_finds_its_defect() {
+        let edge = |catalog: &mut Catalog, row: &'static str| -> usize {
+            let found = catalog.edges.iter().position(|edge| edge.leaf == Leaf::Row(row));
+            found.expect("the edge exists")
+        };
+        let row = "node-system-admin-client";
+        check_edges(
+            |catalog| {
+                let edge = edge(catalog, row);
+                catalog.edges.remove(edge);
+            },
+            &["node-system-admin-client: is accepted by nobody: no edge has it"],
+        );
+        let place = "kube-apiserver accepts node-system-admin-client of administrator on a node";
+        let check_changed = |change: &dyn Fn(&mut Edge), expected: &str| {
+            check_edges(
+                |catalog| {
+                    let edge = edge(catalog, row);
+                    change(&mut catalog.edges[edge]);
+                },
+                &[&format!("{place}: {expected}")],
+            );
+        };
+        check_changed(
+            &|edge| edge.purpose = Purpose::Server,
+            "is about a server, but node-system-admin-client is none",
+        );
+        check_changed(&|edge| edge.trust = Trust::Bundle("nothing"), "nothing does not exist");
+        check_changed(
+            &|edge| edge.trust = Trust::Bundle("kube-apiserver-server-ca"),
+            "kube-apiserver-server-ca never holds node-system-admin-signer, which signs it",
+        );
+        check_changed(
+            &|edge| edge.trust = Trust::Row("aggregator-client-signer"),
+            "aggregator-client-signer itself never holds node-system-admin-signer, which signs it",
+        );
+        // A signer that leaves the way to the API server is missed by everybody who came that way.
+        check_edges(
+            |catalog| {
+                let bundle = catalog.bundles.iter_mut().find(|bundle| bundle.id == "csr-controller-ca");
+                bundle.expect("the bundle exists").inputs = &[BundleInput::Bundle("localhost-serving-ca")];
+            },
+            &[
+                "kube-apiserver accepts any by csr-signer of kubelet: client-ca never holds csr-signer, which signs it",
+                "kube-apiserver accepts any by csr-signer of kubelet: csr-controller-ca never holds csr-signer, which signs it",
             ],
         );
     }

@@ -10,9 +10,11 @@ mod certificates;
 mod check;
 mod day1;
 mod day2;
+mod edges;
 mod hosts;
 mod lifetime;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -35,6 +37,8 @@ pub struct Catalog {
     pub rows: Vec<Row>,
     /// Who trusts them: inputs before what they flow into.
     pub bundles: Vec<Bundle>,
+    /// Who must accept whom.
+    pub edges: Vec<Edge>,
 }
 
 /// A certificate as an administrator thinks of it, whatever rows hold it.
@@ -113,6 +117,72 @@ pub struct Bundle {
     pub delivery: Delivery,
     /// Whose it is.
     pub component: Component,
+}
+
+/// A verifier, with the trust that it really reads, must accept what a presenter presents. Mutual TLS is two of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Edge {
+    /// Who verifies, and from where it reads its trust.
+    pub verifier: Party,
+    /// What it trusts.
+    pub trust: Trust,
+    /// Who presents, and from where it reads its certificate.
+    pub presenter: Party,
+    /// What is presented.
+    pub leaf: Leaf,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// A process, or a kind of them, and how what it reads reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Party {
+    /// What people call it.
+    pub name: &'static str,
+    /// What it reads.
+    pub place: Place,
+    /// How a change of that reaches it, and within what time.
+    pub delivery: Delivery,
+}
+
+/// What a process reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Place {
+    /// An object of the cluster, mounted or synchronised to files.
+    Object(Object),
+    /// A file that is written from elsewhere.
+    File(&'static str),
+}
+
+/// What a verifier trusts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Trust {
+    /// The bundle with this id.
+    Bundle(&'static str),
+    /// The certificate of this row itself.
+    Row(&'static str),
+}
+
+/// What a presenter presents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Leaf {
+    /// The certificate of this row.
+    Row(&'static str),
+    /// Any certificate of this signer that has not expired: those handed out on request.
+    AnyBy(&'static str),
+}
+
+/// What a certificate is presented for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Purpose {
+    /// By a server to a client, for all its names.
+    Server,
+    /// By a client to a server.
+    Client,
 }
 
 /// When a row comes into being.
@@ -369,6 +439,7 @@ impl Catalog {
             certificates: certificates::CERTIFICATES.to_vec(),
             rows: [day1::ROWS, day2::ROWS].concat(),
             bundles: bundles::BUNDLES.to_vec(),
+            edges: edges::EDGES.to_vec(),
         });
         &BUILTIN
     }
@@ -424,6 +495,23 @@ impl Catalog {
             (Home::Files { .. }, Succession::AdoptedBy(id)) => self.row(id).and_then(|heir| self.secret_of(heir)),
             (Home::Files { secret, .. }, _) => secret,
         }
+    }
+
+    /// The signers whose certificates are in a bundle, by whatever way they get there.
+    pub fn signers_in(&self, bundle: &Bundle) -> BTreeSet<&'static str> {
+        let through = |id: &str| self.bundle(id).map(|bundle| self.signers_in(bundle)).unwrap_or_default();
+        let of = |input: &BundleInput| match *input {
+            BundleInput::History(row) => BTreeSet::from([row]),
+            BundleInput::Bundle(id) | BundleInput::First(id) => through(id),
+            BundleInput::Foreign(_) => BTreeSet::new(),
+        };
+        bundle.inputs.iter().flat_map(of).collect()
+    }
+
+    /// The edges on which a row's certificate is presented.
+    pub fn edges_of(&self, row: &Row) -> impl Iterator<Item = &Edge> {
+        let id = row.id;
+        self.edges.iter().filter(move |edge| matches!(edge.leaf, Leaf::Row(leaf) | Leaf::AnyBy(leaf) if leaf == id))
     }
 
     /// Everything wrong with it: a test wants that empty for the built-in one.
@@ -541,6 +629,42 @@ impl fmt::Display for ObjectName {
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Object(object) => object.fmt(f),
+            Place::File(file) => f.write_str(file),
+        }
+    }
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trust::Bundle(id) => f.write_str(id),
+            Trust::Row(id) => write!(f, "{id} itself"),
+        }
+    }
+}
+
+impl fmt::Display for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Leaf::Row(id) => f.write_str(id),
+            Leaf::AnyBy(id) => write!(f, "any by {id}"),
+        }
+    }
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Purpose::Server => "server",
+            Purpose::Client => "client",
+        })
     }
 }
 

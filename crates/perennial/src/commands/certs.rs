@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use perennial_core::catalog::{
-    Bundle, BundleHome, BundleInput, Catalog, Certificate, Home, HostSource, Row, SubjectRule,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Edge, Home, HostSource, Row, SubjectRule,
 };
 use perennial_core::policy::{Policy, PolicySource, Resolved};
 use perennial_core::warning::{KeyWarning, key_warnings};
@@ -66,6 +66,7 @@ struct CatalogItem {
 struct CatalogItems {
     items: Vec<CatalogItem>,
     bundles: &'static [Bundle],
+    edges: &'static [Edge],
 }
 
 /// Prints the catalog.
@@ -131,7 +132,11 @@ fn items(policy: &Policy) -> CatalogItems {
             rows: catalog().rows_of(certificate).collect(),
         }
     };
-    CatalogItems { items: catalog().certificates.iter().map(item).collect(), bundles: &catalog().bundles }
+    CatalogItems {
+        items: catalog().certificates.iter().map(item).collect(),
+        bundles: &catalog().bundles,
+        edges: &catalog().edges,
+    }
 }
 
 fn print_tables(policy: Option<&Policy>, wide: bool, out: &mut dyn Write) -> io::Result<()> {
@@ -143,6 +148,8 @@ fn print_tables(policy: Option<&Policy>, wide: bool, out: &mut dyn Write) -> io:
     if policy.is_none() {
         writeln!(out)?;
         bundle_table().print(out)?;
+        writeln!(out)?;
+        edge_table().print(out)?;
     }
     Ok(())
 }
@@ -246,6 +253,34 @@ fn bundle_table() -> Table {
     table
 }
 
+fn edge_table() -> Table {
+    let mut table = Table::new(&[
+        "VERIFIER",
+        "TRUSTS",
+        "READ FROM",
+        "DELIVERY",
+        "PRESENTER",
+        "CERTIFICATE",
+        "AS",
+        "READ FROM",
+        "DELIVERY",
+    ]);
+    for edge in &catalog().edges {
+        table.row([
+            edge.verifier.name.to_owned(),
+            edge.trust.to_string(),
+            edge.verifier.place.to_string(),
+            edge.verifier.delivery.to_string(),
+            edge.presenter.name.to_owned(),
+            edge.leaf.to_string(),
+            edge.purpose.to_string(),
+            edge.presenter.place.to_string(),
+            edge.presenter.delivery.to_string(),
+        ]);
+    }
+    table
+}
+
 fn short_category(row: &Row) -> String {
     catalog().logical(row).category.name().trim_end_matches("Certificate").to_owned()
 }
@@ -338,5 +373,13 @@ fn print_page(out: &mut dyn Write) -> io::Result<()> {
          earlier one that is still valid. `(first)`: only the first certificate of that bundle. `(foreign)`: somebody else\n\
          fills it.\n"
     )?;
-    bundle_table().print_markdown(out)
+    bundle_table().print_markdown(out)?;
+    writeln!(
+        out,
+        "\n## Edges\n\n\
+         An edge is a promise: this verifier, with the trust that it really reads, accepts what this presenter presents. Before\n\
+         anything is written, every edge must be shown to hold. Mutual TLS is two edges. `any by`: every certificate of that\n\
+         signer that has not expired, because they were handed out on request.\n"
+    )?;
+    edge_table().print_markdown(out)
 }
