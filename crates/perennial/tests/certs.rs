@@ -91,7 +91,7 @@ fn a_wrong_policy_is_refused() {
         "{defaults: {key: {algorithm: RSA, rsa: {keySize: 512}}}}",
         "keySize",
         &expect![[
-            r#"spec.defaults.key.rsa.keySize: Unsupported value: 512: supported values: "2048", "3072", "4096""#
+            r#"error: DIR/pki.yaml is refused: PKI "cluster" is invalid: spec.defaults.key.rsa.keySize: Unsupported value: 512: supported values: "2048", "3072", "4096""#
         ]],
     );
 }
