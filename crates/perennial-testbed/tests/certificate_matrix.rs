@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::OnceLock;
+mod support;
 
 use jiff::{SignedDuration, Timestamp};
 use perennial_core::key::KeySpec;
@@ -12,27 +12,8 @@ use perennial_core::policy::Usage;
 use perennial_core::spec::{CertificateSpec, Extension, Host, Subject, Validity};
 use perennial_testbed::judges::{Case, Expected, Judge, Purpose, expect};
 use perennial_testbed::lint;
-use perennial_x509::{Certificate, Issuer, KeyPool, PrivateKey, cross_sign, issue, self_signed};
-
-/// The keys of one kind, for the parts that a certificate plays.
-struct Keys {
-    root: PrivateKey,
-    other_root: PrivateKey,
-    subject: PrivateKey,
-    leaf: PrivateKey,
-}
-
-/// RSA keys are slow to make: each test makes those it asks for, once.
-fn keys(kind: KeySpec) -> &'static Keys {
-    static KEYS: [OnceLock<Keys>; KeySpec::ALL.len()] = [const { OnceLock::new() }; KeySpec::ALL.len()];
-    let index = KeySpec::ALL.iter().position(|&other| other == kind).unwrap();
-    KEYS[index].get_or_init(|| {
-        let pool = KeyPool::new(std::thread::available_parallelism().unwrap()).unwrap();
-        let mut keys = pool.generate_all(&[kind; 4], |_, _| {}).into_iter().map(|key| key.unwrap().key);
-        let mut next = || keys.next().unwrap();
-        Keys { root: next(), other_root: next(), subject: next(), leaf: next() }
-    })
-}
+use perennial_x509::{Certificate, Issuer, PrivateKey, cross_sign, issue, self_signed};
+use support::keys;
 
 const DNS: &str = "api.demo.example.com";
 const IPV4: &str = "192.0.2.7";

@@ -23,17 +23,27 @@ pub(crate) struct Wanted<'a> {
     /// Where it is empty, the alternative names are all there is, so they must be critical (RFC 5280 4.2.1.6).
     pub(crate) subject_is_empty: bool,
     pub(crate) key: &'a PublicKey,
+    /// What a CA may do with its key and how many CAs may follow, where that is copied from another certificate.
+    pub(crate) copied: Copied,
     pub(crate) subject_key_id: &'a [u8],
     /// The issuer's subject key identifier as found there; an issuer without one gives none.
     pub(crate) authority_key_id: Option<&'a [u8]>,
     pub(crate) more: &'a [SpecExtension],
 }
 
+/// What a cross-certificate has from the certificate that it stands beside; none of it says what we would say.
+#[derive(Default)]
+pub(crate) struct Copied {
+    pub(crate) key_usage: Option<FlagSet<KeyUsages>>,
+    pub(crate) path_len: Option<u8>,
+}
+
 /// The extensions in the order in which Go writes them.
 pub(crate) fn build(wanted: &Wanted<'_>) -> Result<Vec<Extension>, IssueError> {
     let is_ca = wanted.usage == Usage::Signer;
     let mut list = Vec::with_capacity(7 + wanted.more.len());
-    list.push(extension(oid::KEY_USAGE, true, &KeyUsage(key_usage(is_ca, wanted.key)))?);
+    let usage = wanted.copied.key_usage.unwrap_or_else(|| key_usage(is_ca, wanted.key));
+    list.push(extension(oid::KEY_USAGE, true, &KeyUsage(usage))?);
     let extended: &[ObjectIdentifier] = match wanted.usage {
         Usage::Signer => &[],
         Usage::Serving => &[oid::SERVER_AUTH],
@@ -43,7 +53,7 @@ pub(crate) fn build(wanted: &Wanted<'_>) -> Result<Vec<Extension>, IssueError> {
     if !extended.is_empty() {
         list.push(extension(oid::EXTENDED_KEY_USAGE, false, &ExtendedKeyUsage(extended.to_vec()))?);
     }
-    let constraints = BasicConstraints { ca: is_ca, path_len_constraint: None };
+    let constraints = BasicConstraints { ca: is_ca, path_len_constraint: wanted.copied.path_len };
     list.push(extension(oid::BASIC_CONSTRAINTS, true, &constraints)?);
     list.push(extension(oid::SUBJECT_KEY_ID, false, &octets(wanted.subject_key_id)?)?);
     if let Some(id) = wanted.authority_key_id {
@@ -118,11 +128,12 @@ pub(crate) mod oid {
     pub(crate) const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
     pub(crate) const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
     pub(crate) const NAME_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.30");
-    pub(crate) const CERTIFICATE_POLICIES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.32");
+    pub(crate) const POLICY_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.36");
     pub(crate) const AUTHORITY_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
     pub(crate) const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37");
 
-    pub(crate) const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
+    pub(crate) const NETSCAPE_TYPE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.113730.1.1");
+
     pub(crate) const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
     pub(crate) const CLIENT_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.2");
 }

@@ -21,6 +21,7 @@ pub use x509_cert::ext::pkix::KeyUsages;
 
 use crate::asn1;
 use crate::certificate::CertificateError;
+use crate::conformance::{self, Form, Irregularity, Restriction};
 use crate::extensions::oid;
 use crate::meter;
 use crate::name::Name;
@@ -30,6 +31,8 @@ use crate::signature::SignatureAlgorithm;
 /// What a certificate says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
+    /// 1, 2 or 3; only version 3 has extensions.
+    pub version: u8,
     /// The serial number in hexadecimal, as it is encoded.
     pub serial: String,
     /// Who says to have signed it.
@@ -60,8 +63,10 @@ pub struct Facts {
     pub signature_algorithm: SignatureAlgorithm,
     /// Critical extensions that nobody here understands.
     pub unknown_critical: Vec<String>,
-    /// Whether it restricts the names below it.
-    pub has_name_constraints: bool,
+    /// Extensions that restrict it in ways that nobody here evaluates.
+    pub restrictions: Vec<Restriction>,
+    /// What RFC 5280 forbids and strict verifiers refuse.
+    pub irregularities: Vec<Irregularity>,
     /// SHA-256 over the whole certificate.
     pub fingerprint: [u8; 32],
 }
@@ -78,6 +83,8 @@ impl Facts {
     }
 
     /// Whether it may be used as a TLS server, as far as extended key usage goes.
+    ///
+    /// anyExtendedKeyUsage does not count, because OpenSSL and webpki do not count it.
     pub fn allows_server_auth(&self) -> bool {
         self.allows(oid::SERVER_AUTH)
     }
@@ -88,8 +95,7 @@ impl Facts {
     }
 
     fn allows(&self, usage: ObjectIdentifier) -> bool {
-        let allowed = |text: &String| *text == usage.to_string() || *text == oid::ANY_USAGE.to_string();
-        self.extended_key_usage.as_ref().is_none_or(|usages| usages.iter().any(allowed))
+        self.extended_key_usage.as_ref().is_none_or(|usages| usages.contains(&usage.to_string()))
     }
 
     /// The fingerprint in hexadecimal.
@@ -131,6 +137,7 @@ pub(crate) fn parse(der: &[u8]) -> Result<Parsed, CertificateError> {
     let [not_before, not_after] = validity.map(instant);
     let spki = asn1::whole(tbs.spki).map_err(in_field("public key"))?;
     let mut facts = Facts {
+        version: tbs.version + 1,
         serial: serial(tbs.serial)?,
         issuer: name("issuer", tbs.issuer)?,
         subject: name("subject", tbs.subject)?,
@@ -147,17 +154,20 @@ pub(crate) fn parse(der: &[u8]) -> Result<Parsed, CertificateError> {
         signature_algorithm: SignatureAlgorithm::from_identifier(tbs.algorithm)
             .map_err(in_field("signature algorithm"))?,
         unknown_critical: Vec::new(),
-        has_name_constraints: false,
+        restrictions: Vec::new(),
+        irregularities: Vec::new(),
         fingerprint: [0; 32],
     };
     facts.fingerprint.copy_from_slice(meter::crypto(|| digest::digest(&digest::SHA256, der)).as_ref());
     let mut seen = BTreeSet::new();
+    let mut form = Form::default();
     for extension in tbs.extensions.unwrap_or_default() {
         if !seen.insert(extension.oid) {
             return Err(CertificateError::DuplicateExtension { oid: extension.oid.to_string() });
         }
-        read_extension(&mut facts, &extension)?;
+        read_extension(&mut facts, &mut form, &extension)?;
     }
+    facts.irregularities = conformance::irregularities(&facts, &form);
     // The header of the outer SEQUENCE is all that precedes the signed part.
     let inner = AnyRef::try_from(der).map_err(in_field("certificate"))?.value().len();
     let start = der.len() - inner;
@@ -205,8 +215,11 @@ struct RawExtension<'a> {
     value: &'a OctetStringRef,
 }
 
-fn read_extension(facts: &mut Facts, extension: &RawExtension<'_>) -> Result<(), CertificateError> {
+fn read_extension(facts: &mut Facts, form: &mut Form, extension: &RawExtension<'_>) -> Result<(), CertificateError> {
     let value = extension.value.as_bytes();
+    if extension.critical {
+        form.critical.push(extension.oid);
+    }
     match extension.oid {
         oid::BASIC_CONSTRAINTS => {
             let constraints = BasicConstraints::from_der(value).map_err(in_field("basic constraints"))?;
@@ -220,7 +233,11 @@ fn read_extension(facts: &mut Facts, extension: &RawExtension<'_>) -> Result<(),
             let usages = ExtendedKeyUsage::from_der(value).map_err(in_field("extended key usage"))?;
             facts.extended_key_usage = Some(usages.0.iter().map(ToString::to_string).collect());
         }
-        oid::SUBJECT_ALT_NAME => facts.hosts = hosts(value)?,
+        oid::SUBJECT_ALT_NAME => {
+            let names = AnyRef::try_from(value).and_then(asn1::sequence).map_err(in_field(ALTERNATIVE_NAMES))?;
+            form.alternative_names = Some(names.len());
+            facts.hosts = hosts(&names)?;
+        }
         oid::SUBJECT_KEY_ID => {
             let id = <&OctetStringRef>::from_der(value).map_err(in_field("subject key identifier"))?;
             facts.subject_key_id = Some(id.as_bytes().to_vec());
@@ -235,22 +252,21 @@ fn read_extension(facts: &mut Facts, extension: &RawExtension<'_>) -> Result<(),
                 }
             }
         }
-        oid::NAME_CONSTRAINTS => facts.has_name_constraints = true,
-        // Whoever asks for no particular policy, as everybody in a cluster, may ignore this one.
-        oid::CERTIFICATE_POLICIES => {}
-        other if extension.critical => facts.unknown_critical.push(other.to_string()),
-        _ => {}
+        other => match Restriction::of(other) {
+            Some(restriction) => facts.restrictions.push(restriction),
+            None if extension.critical => facts.unknown_critical.push(other.to_string()),
+            None => {}
+        },
     }
     Ok(())
 }
 
-fn hosts(alternative_names: &[u8]) -> Result<Vec<Host>, CertificateError> {
-    let field = "subject alternative name";
-    let names = AnyRef::try_from(alternative_names).and_then(asn1::sequence).map_err(in_field(field))?;
+fn hosts(names: &[AnyRef<'_>]) -> Result<Vec<Host>, CertificateError> {
+    let field = ALTERNATIVE_NAMES;
     let mut hosts = Vec::new();
     for name in names {
         let bytes = name.value();
-        match asn1::context_number(name) {
+        match asn1::context_number(*name) {
             Some(2) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.is_ascii() => hosts.push(Host::Dns(text.to_owned())),
                 _ => {
@@ -301,6 +317,8 @@ fn in_field(field: &'static str) -> impl Fn(der::Error) -> CertificateError {
     move |source| CertificateError::Field { field, source }
 }
 
+const ALTERNATIVE_NAMES: &str = "subject alternative name";
+
 /// 9999-12-30T22:00:00Z: [`Timestamp`] ends before "no well-defined end", 99991231235959Z.
 const LAST_SECOND: Timestamp = Timestamp::constant(253_402_207_200, 0);
 
@@ -349,8 +367,8 @@ mod tests {
 
     #[test]
     fn an_ip_address_has_4_or_16_bytes() {
-        let names = tlv(0x30, &[&tlv(0x87, &[&[1, 2, 3, 4, 5]])]);
-        let error = hosts(&names).unwrap_err().to_string();
+        let name = tlv(0x87, &[&[1, 2, 3, 4, 5]]);
+        let error = hosts(&[AnyRef::try_from(&name[..]).unwrap()]).unwrap_err().to_string();
         assert!(error.contains("an IP address of 5 bytes, accepted is 4 or 16 bytes"), "{error}");
     }
 

@@ -2,11 +2,15 @@
 
 use std::sync::OnceLock;
 
+use der::Decode;
+use der::asn1::{ObjectIdentifier, OctetString};
 use jiff::Timestamp;
 use perennial_core::key::KeySpec;
 use perennial_core::policy::Usage;
 use perennial_core::spec::{CertificateSpec, Host, Subject, Validity};
+use x509_cert::ext::Extension;
 
+use crate::issue::sign;
 use crate::{Certificate, Issuer, PrivateKey, issue, self_signed};
 
 /// The key of this kind; generating RSA keys again and again would take most of the time.
@@ -84,11 +88,27 @@ pub(crate) fn rewritten(certificate: &Certificate, from: &[u8], to: &[u8]) -> Ce
     Certificate::from_der(&der).unwrap()
 }
 
-/// A CA that allows no CA below it. Its basic constraints are no longer critical, which makes room for the number.
-pub(crate) fn with_path_length_zero(ca: &Certificate) -> Certificate {
-    let critical = [6, 3, 0x55, 0x1d, 19, 1, 1, 0xff, 4, 5, 0x30, 3, 1, 1, 0xff];
-    let limited = [6, 3, 0x55, 0x1d, 19, 4, 8, 0x30, 6, 1, 1, 0xff, 2, 1, 0];
-    rewritten(ca, &critical, &limited)
+/// An exchange of one extension: its number below 2.5.29, whether it is critical, and its value if it is to stay.
+pub(crate) type Edit<'a> = (u8, bool, Option<&'a [u8]>);
+
+/// What Perennial never writes either: a certificate with another extension, signed anew with its issuer's key.
+pub(crate) fn reshaped(
+    certificate: &Certificate,
+    signer: &PrivateKey,
+    (arc, critical, value): Edit<'_>,
+) -> Certificate {
+    let extn_id = ObjectIdentifier::new_unwrap("2.5.29").push_arc(arc.into()).unwrap();
+    let read = x509_cert::Certificate::from_der(certificate.der()).unwrap();
+    let mut extensions = read.tbs_certificate().extensions().cloned().unwrap_or_default();
+    extensions.retain(|extension| extension.extn_id != extn_id);
+    extensions.extend(value.map(|value| Extension { extn_id, critical, extn_value: OctetString::new(value).unwrap() }));
+    let facts = certificate.facts();
+    sign(&facts.issuer, &facts.subject, &facts.public_key, facts.validity, &extensions, signer).unwrap()
+}
+
+/// A root that allows no CA below it.
+pub(crate) fn with_path_length_zero(root: &Ca) -> Certificate {
+    reshaped(&root.certificate, &root.key, (19, true, Some(&[0x30, 6, 1, 1, 0xff, 2, 1, 0])))
 }
 
 /// A DER element of these parts.

@@ -15,7 +15,8 @@ use x509_cert::ext::Extension;
 use x509_cert::time::Time;
 
 use crate::certificate::Certificate;
-use crate::extensions::{self, Wanted};
+use crate::extensions::{self, Copied, Wanted};
+use crate::facts::Facts;
 use crate::key::PrivateKey;
 use crate::name::Name;
 use crate::public_key::PublicKey;
@@ -59,6 +60,7 @@ pub fn self_signed(spec: &CertificateSpec, key: &PrivateKey) -> Result<Certifica
         hosts: &spec.hosts,
         subject_is_empty: subject.is_empty(),
         key: key.public_key(),
+        copied: Copied::default(),
         subject_key_id: &subject_key_id,
         authority_key_id: Some(&subject_key_id),
         more: &spec.extensions,
@@ -81,6 +83,7 @@ pub fn issue(spec: &CertificateSpec, key: &PublicKey, issuer: &Issuer<'_>) -> Re
         hosts: &spec.hosts,
         subject_is_empty: subject.is_empty(),
         key,
+        copied: Copied::default(),
         subject_key_id: &key.key_id(),
         authority_key_id: signer.subject_key_id.as_deref(),
         more: &spec.extensions,
@@ -91,7 +94,8 @@ pub fn issue(spec: &CertificateSpec, key: &PublicKey, issuer: &Issuer<'_>) -> Re
 /// Makes a certificate by which whoever trusts `issuer` also trusts what `subject_ca` signs.
 ///
 /// Subject, public key and subject key identifier are those of `subject_ca` byte for byte, because
-/// what it signed points to them.
+/// what it signed points to them. Its path length and key usage are copied, so that it may do no more
+/// than before; a CA with restrictions of another kind is refused.
 pub fn cross_sign(
     subject_ca: &Certificate,
     validity: Validity,
@@ -103,6 +107,7 @@ pub fn cross_sign(
     if !facts.may_sign() {
         return Err(IssueError::NotCa { subject: facts.subject.clone() });
     }
+    check_no_other_limits(facts)?;
     let key = &facts.public_key;
     let subject_key_id = facts.subject_key_id.clone().unwrap_or_else(|| key.key_id());
     let extensions = extensions::build(&Wanted {
@@ -110,6 +115,7 @@ pub fn cross_sign(
         hosts: &[],
         subject_is_empty: facts.subject.is_empty(),
         key,
+        copied: Copied { key_usage: facts.key_usage, path_len: facts.path_len },
         subject_key_id: &subject_key_id,
         authority_key_id: signer.subject_key_id.as_deref(),
         more: &[],
@@ -145,7 +151,8 @@ struct Signed<'a> {
     signature: BitStringRef<'a>,
 }
 
-fn sign(
+/// Signs what was decided elsewhere.
+pub(crate) fn sign(
     issuer: &Name,
     subject: &Name,
     key: &PublicKey,
@@ -228,6 +235,17 @@ fn check_room_for_ca(issuer: &Issuer<'_>) -> Result<(), IssueError> {
         return Err(IssueError::NoRoomForCa { signer: facts.subject.clone() });
     }
     Ok(())
+}
+
+/// Nothing restricts the CA but its path length and its key usage.
+fn check_no_other_limits(ca: &Facts) -> Result<(), IssueError> {
+    let found = match (&ca.extended_key_usage, ca.restrictions.first(), ca.unknown_critical.first()) {
+        (Some(usages), ..) => format!("the extended key usage {}", usages.join(", ")),
+        (_, Some(restriction), _) => restriction.to_string(),
+        (.., Some(oid)) => format!("the unknown critical extension {oid}"),
+        (None, None, None) => return Ok(()),
+    };
+    Err(IssueError::Constrained { subject: ca.subject.clone(), found })
 }
 
 /// UTCTime through 2049, GeneralizedTime after that (RFC 5280 section 4.1.2.5).

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use aws_lc_rs::encoding::{AsDer, EcPrivateKeyRfc5915Der, Pkcs8V1Der, PublicKeyX509Der};
-use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self as aws, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair, RsaKeyPair};
 use der::pem::LineEnding;
@@ -14,6 +13,7 @@ use crate::certificate::Certificate;
 use crate::meter;
 use crate::pem::PemError;
 use crate::public_key::{KeyKind, PublicKey};
+use crate::random;
 use crate::signature::SignatureAlgorithm;
 
 /// A key pair. It has no `Clone` and no `Display`, and its `Debug` shows only its kind.
@@ -75,6 +75,12 @@ pub enum KeyError {
     /// The crypto library failed to generate a key.
     #[error("failed to generate a key {spec}")]
     Generate {
+        /// The kind that was asked for.
+        spec: KeySpec,
+    },
+    /// Generating it panicked.
+    #[error("generating a key {spec} ended in a panic")]
+    Panicked {
         /// The kind that was asked for.
         spec: KeySpec,
     },
@@ -170,12 +176,12 @@ impl PrivateKey {
             Pair::Rsa(pair) => {
                 // The library panics unless the buffer has exactly this length.
                 let mut signature = vec![0; pair.public_modulus_len()];
-                let sign = || pair.sign(&aws::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature);
+                let sign = || pair.sign(&aws::RSA_PKCS1_SHA256, &random::source(), message, &mut signature);
                 meter::crypto(sign).map_err(failed)?;
                 Ok(signature)
             }
             Pair::Ecdsa(_, pair) => {
-                let signature = meter::crypto(|| pair.sign(&SystemRandom::new(), message)).map_err(failed)?;
+                let signature = meter::crypto(|| pair.sign(&random::source(), message)).map_err(failed)?;
                 Ok(signature.as_ref().to_vec())
             }
         }

@@ -1,13 +1,19 @@
 //! Generates keys on a bounded number of threads at idle priority, so that nobody else waits for them.
 //!
-//! How long an RSA key takes is random with a long tail. A thread with nothing else to do therefore
-//! races the job that has been running longest; whichever attempt ends first wins, and the other key
-//! is dropped. Generating cannot be interrupted, so a lost attempt holds its thread until it ends;
-//! at most one such attempt is made per job.
+//! How long an RSA key takes is random with a long tail. Who asks for many keys at once waits for the last one,
+//! so a thread with nothing else to do races the job of such a batch that has been running longest; whichever
+//! attempt ends first wins, and the other key is dropped. Generating cannot be interrupted, so a lost attempt
+//! holds its thread until it ends; at most one such attempt is made per job. A single key is never raced,
+//! because that would make whoever asks next wait for a thread.
+//!
+//! The lock is taken by callers of normal priority and by workers that the scheduler may leave aside while they
+//! hold it. Under the lock jobs are therefore only moved: keys are made, sent and dropped, and waiters woken,
+//! outside of it.
 
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroUsize;
+use std::panic::catch_unwind;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -42,8 +48,12 @@ pub struct PendingKey {
 impl KeyPool {
     /// Starts this many threads.
     pub fn new(threads: NonZeroUsize) -> io::Result<KeyPool> {
+        KeyPool::with_generator(threads, PrivateKey::generate)
+    }
+
+    fn with_generator(threads: NonZeroUsize, generate: Generate) -> io::Result<KeyPool> {
         // Dropped on an early return, which ends the threads already started.
-        let pool = KeyPool { shared: Arc::default() };
+        let pool = KeyPool { shared: Arc::new(Shared { generate, state: Mutex::default(), wake: Condvar::new() }) };
         for number in 0..threads.get() {
             let shared = Arc::clone(&pool.shared);
             thread::Builder::new().name(format!("keygen-{number}")).spawn(move || {
@@ -57,7 +67,7 @@ impl KeyPool {
     /// Queues one key. An ECDSA key takes microseconds, so it overtakes the RSA keys in the queue.
     pub fn generate(&self, spec: KeySpec) -> PendingKey {
         let (reply, receiver) = mpsc::channel();
-        let job = Job { spec, index: 0, reply };
+        let job = Job { spec, index: 0, may_race: false, reply };
         let mut state = self.shared.lock();
         match spec {
             KeySpec::Rsa(_) => state.queue.push_back(job),
@@ -78,11 +88,12 @@ impl KeyPool {
         mut on_done: impl FnMut(usize, &Result<GeneratedKey, KeyError>),
     ) -> Vec<Result<GeneratedKey, KeyError>> {
         let (reply, receiver) = mpsc::channel();
-        let mut jobs: Vec<_> = specs.iter().enumerate().collect();
-        jobs.sort_by_key(|(_, spec)| std::cmp::Reverse(relative_cost(**spec)));
-        let mut state = self.shared.lock();
-        state.queue.extend(jobs.into_iter().map(|(index, &spec)| Job { spec, index, reply: reply.clone() }));
-        drop((state, reply));
+        let job = |(index, &spec)| Job { spec, index, may_race: true, reply: reply.clone() };
+        let mut jobs: Vec<_> = specs.iter().enumerate().map(job).collect();
+        jobs.sort_by_key(|job| std::cmp::Reverse(relative_cost(job.spec)));
+        let mut jobs = VecDeque::from(jobs);
+        drop(reply);
+        self.shared.lock().queue.append(&mut jobs);
         self.shared.wake.notify_all();
         let mut keys: Vec<_> = specs.iter().map(|&spec| Err(KeyError::PoolClosed { spec })).collect();
         for (index, result) in receiver {
@@ -97,9 +108,10 @@ impl Drop for KeyPool {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        state.queue.clear();
+        let forgotten = std::mem::take(&mut state.queue);
         drop(state);
         self.shared.wake.notify_all();
+        drop(forgotten);
     }
 }
 
@@ -110,8 +122,11 @@ impl PendingKey {
     }
 }
 
-#[derive(Debug, Default)]
+type Generate = fn(KeySpec) -> Result<PrivateKey, KeyError>;
+
+#[derive(Debug)]
 struct Shared {
+    generate: Generate,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -129,6 +144,8 @@ struct State {
 struct Job {
     spec: KeySpec,
     index: usize,
+    /// Whether a second attempt at this job may be made beside the first.
+    may_race: bool,
     reply: Sender<Outcome>,
 }
 
@@ -143,23 +160,30 @@ type Outcome = (usize, Result<GeneratedKey, KeyError>);
 
 impl Shared {
     fn work(&self) {
-        let mut state = self.lock();
-        while !state.closed {
-            let Some((id, spec)) = state.next_attempt() else {
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            };
-            drop(state);
+        while let Some((id, spec)) = self.next_attempt() {
             let since = Instant::now();
-            let result = PrivateKey::generate(spec).map(|key| GeneratedKey { key, took: since.elapsed() });
-            state = self.lock();
+            // A panic must neither leave anybody waiting nor end this thread.
+            let result = catch_unwind(|| (self.generate)(spec)).unwrap_or(Err(KeyError::Panicked { spec }));
+            let result = result.map(|key| GeneratedKey { key, took: since.elapsed() });
             // Where the job is gone, another attempt has won, and this key is dropped.
-            if let Some(position) = state.running.iter().position(|running| running.id == id) {
-                let Job { index, reply, .. } = state.running.remove(position).job;
+            let job = self.lock().finish(id);
+            if let Some(Job { index, reply, .. }) = job {
                 // Whoever asked may have lost interest.
                 let _ = reply.send((index, result));
             }
         }
+    }
+
+    /// Waits for something to do; none means that the pool is closed.
+    fn next_attempt(&self) -> Option<(u64, KeySpec)> {
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(attempt) = state.next_attempt() {
+                return Some(attempt);
+            }
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
     }
 
     /// No code can panic while it holds the lock, so a poisoned state is still a good one.
@@ -169,7 +193,7 @@ impl Shared {
 }
 
 impl State {
-    /// The next job of the queue; else a race with the longest-running job that has none yet.
+    /// The next job of the queue; else a race with the longest-running job that may have one and has none yet.
     fn next_attempt(&mut self) -> Option<(u64, KeySpec)> {
         if let Some(job) = self.queue.pop_front() {
             let (id, spec) = (self.started, job.spec);
@@ -178,10 +202,17 @@ impl State {
             return Some((id, spec));
         }
         // An ECDSA key is there before a race for it could start.
-        let is_worth_it = |running: &&mut Running| !running.is_raced && running.job.spec.curve().is_none();
+        let is_worth_it =
+            |running: &&mut Running| running.job.may_race && !running.is_raced && running.job.spec.curve().is_none();
         let straggler = self.running.iter_mut().find(is_worth_it)?;
         straggler.is_raced = true;
         Some((straggler.id, straggler.job.spec))
+    }
+
+    /// The job that this attempt has ended, unless another one did.
+    fn finish(&mut self, id: u64) -> Option<Job> {
+        let position = self.running.iter().position(|running| running.id == id)?;
+        Some(self.running.remove(position).job)
     }
 }
 
@@ -253,15 +284,66 @@ mod tests {
 
     #[test]
     fn an_idle_thread_races_the_longest_running_rsa_job_once() {
+        check_attempts(
+            &[("RSA 4096", true), ("ECDSA P256", true), ("RSA 2048", true)],
+            &["0: RSA 4096", "1: ECDSA P256", "2: RSA 2048", "0: RSA 4096", "2: RSA 2048"],
+        );
+    }
+
+    #[test]
+    fn a_single_key_is_never_raced_and_what_waits_comes_before_a_race() {
+        check_attempts(&[("RSA 4096", false)], &["0: RSA 4096"]);
+        check_attempts(
+            &[("RSA 4096", false), ("RSA 3072", true), ("RSA 2048", false)],
+            &["0: RSA 4096", "1: RSA 3072", "2: RSA 2048", "1: RSA 3072"],
+        );
+    }
+
+    /// The attempts at jobs that may be raced or not, as idle threads would make them one after the other.
+    fn check_attempts(jobs: &[(&str, bool)], expected: &[&str]) {
         let mut state = State::default();
         let (reply, _receiver) = mpsc::channel();
-        for (index, spec) in ["RSA 4096", "ECDSA P256", "RSA 2048"].into_iter().enumerate() {
-            state.queue.push_back(Job { spec: spec.parse().unwrap(), index, reply: reply.clone() });
+        for (index, (spec, may_race)) in jobs.iter().enumerate() {
+            let job = Job { spec: spec.parse().unwrap(), index, may_race: *may_race, reply: reply.clone() };
+            state.queue.push_back(job);
         }
-        let mut next = || state.next_attempt().map(|(id, spec)| format!("{id}: {spec}"));
-        let expected = ["0: RSA 4096", "1: ECDSA P256", "2: RSA 2048", "0: RSA 4096", "2: RSA 2048"];
-        assert_eq!([next(), next(), next(), next(), next()], expected.map(|text| Some(text.to_owned())));
-        assert_eq!(next(), None);
+        let attempts = std::iter::from_fn(|| state.next_attempt()).map(|(id, spec)| format!("{id}: {spec}"));
+        assert_eq!(attempts.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_single_key_leaves_the_other_threads_free() {
+        /// RSA keys take until the test ends.
+        static RSA: Mutex<()> = Mutex::new(());
+        let generate = |spec: KeySpec| {
+            let _ends = spec.curve().is_none().then(|| RSA.lock());
+            PrivateKey::generate("ECDSA P256".parse().unwrap())
+        };
+        let not_yet = RSA.lock();
+        let pool = KeyPool::with_generator(NonZeroUsize::new(2).unwrap(), generate).unwrap();
+        let slow = pool.generate("RSA 4096".parse().unwrap());
+        while pool.shared.lock().running.is_empty() {
+            thread::yield_now();
+        }
+        let quick = pool.generate("ECDSA P256".parse().unwrap());
+        let quick = quick.receiver.recv_timeout(Duration::from_secs(60));
+        assert!(quick.is_ok(), "the second thread races the RSA key");
+        drop(not_yet);
+        slow.wait().unwrap();
+    }
+
+    #[test]
+    fn a_panic_is_an_error_for_who_waits_and_no_end_of_the_pool() {
+        let generate = |spec: KeySpec| match spec.curve() {
+            Some(_) => PrivateKey::generate(spec),
+            None => panic!("a defect of the crypto library"),
+        };
+        let pool = KeyPool::with_generator(NonZeroUsize::new(1).unwrap(), generate).unwrap();
+        let [rsa, ecdsa] = ["RSA 2048", "ECDSA P256"].map(|spec| spec.parse::<KeySpec>().unwrap());
+        assert_eq!(pool.generate(rsa).wait().unwrap_err(), KeyError::Panicked { spec: rsa });
+        let all = pool.generate_all(&[rsa, ecdsa, rsa], |_, _| {});
+        assert_eq!(all.iter().map(Result::is_ok).collect::<Vec<_>>(), [false, true, false]);
+        pool.generate(ecdsa).wait().unwrap();
     }
 
     #[test]

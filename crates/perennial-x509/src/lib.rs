@@ -1,12 +1,14 @@
 //! Keys and certificates: making them, reading them into facts, and verifying paths between them.
 //!
-//! Nothing here reads a clock: every instant is an argument. Randomness comes from [`random`] only.
+//! Nothing here asks what time it is: every instant is an argument. Only how long something takes is measured,
+//! by the monotonic clock, in [`keygen`] and, for benchmarks, in [`meter`]. Randomness comes from [`random`] only.
 //! A certificate keeps the bytes it was read from, and names and public keys are copied as bytes,
 //! because some verifiers compare them as bytes.
 
 mod asn1;
 pub mod bundle;
 pub mod certificate;
+pub mod conformance;
 mod extensions;
 pub mod facts;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub mod verify;
 
 pub use bundle::Bundle;
 pub use certificate::{Certificate, CertificateError};
+pub use conformance::{Irregularity, Restriction};
 pub use facts::Facts;
 pub use issue::{IssueError, Issuer, IssuerError, cross_sign, issue, self_signed};
 pub use key::{KeyError, PrivateKey};

@@ -83,6 +83,22 @@ impl PublicKey {
         self.kind == other.kind && self.bits == other.bits
     }
 
+    /// What is wrong with this key in the eyes of some verifier, if anything.
+    ///
+    /// RSA below 2048 bits is refused by OpenSSL and GnuTLS, above 8192 bits by TLS in Go; other curves and
+    /// compressed points are not even read by Go.
+    pub(crate) fn unacceptable(&self) -> Option<String> {
+        match &self.kind {
+            KeyKind::Known(KeySpec::Ecdsa(_)) if self.bits.first() != Some(&UNCOMPRESSED) => {
+                Some(format!("{} with a point that is not uncompressed", self.kind))
+            }
+            KeyKind::Known(_) | KeyKind::Ed25519 | KeyKind::OtherRsa { bits: 2048..=8192 } => None,
+            KeyKind::OtherRsa { .. } | KeyKind::OtherCurve { .. } | KeyKind::Other { .. } => {
+                Some(self.kind.to_string())
+            }
+        }
+    }
+
     /// The value of the BIT STRING.
     pub(crate) fn bits(&self) -> &[u8] {
         &self.bits
@@ -178,6 +194,9 @@ const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
 const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
+
+/// The first byte of a point that has both coordinates (SEC 1 section 2.3.3).
+const UNCOMPRESSED: u8 = 4;
 
 #[cfg(test)]
 mod tests {

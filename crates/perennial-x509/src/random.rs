@@ -1,5 +1,7 @@
 //! Draws randomness: the one place that does, beside key generation inside the crypto library.
 
+use aws_lc_rs::rand::SystemRandom;
+
 use crate::meter;
 
 /// The operating system or the crypto library could not deliver random bytes.
@@ -17,6 +19,12 @@ pub fn serial() -> Result<[u8; 16], RandomError> {
     meter::crypto(|| aws_lc_rs::rand::fill(&mut bytes)).map_err(|_| RandomError)?;
     bytes[0] = bytes[0] & 0x3f | 0x40;
     Ok(bytes)
+}
+
+/// What signing draws from.
+#[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
+pub(crate) fn source() -> SystemRandom {
+    SystemRandom::new()
 }
 
 #[cfg(test)]

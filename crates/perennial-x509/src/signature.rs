@@ -48,16 +48,17 @@ impl SignatureAlgorithm {
     pub(crate) fn from_identifier(identifier: AnyRef<'_>) -> der::Result<SignatureAlgorithm> {
         let parts = asn1::sequence(identifier)?;
         let oid: ObjectIdentifier = parts.first().ok_or_else(|| der::ErrorKind::Failed.to_error())?.decode_as()?;
-        let known = KNOWN.iter().find(|(_, dotted, _)| ObjectIdentifier::new_unwrap(dotted) == oid);
-        Ok(match known {
-            Some((algorithm, ..)) => algorithm.clone(),
+        // webpki compares the parameters too: NULL for RSA, none for the others.
+        let whole = asn1::whole(identifier)?;
+        Ok(match KNOWN.iter().find(|(_, known)| *known == whole) {
+            Some((algorithm, _)) => algorithm.clone(),
             None => SignatureAlgorithm::Other { oid: oid.to_string() },
         })
     }
 
     /// The whole `AlgorithmIdentifier` in DER: RSA with a NULL parameter, ECDSA and Ed25519 with none.
     pub(crate) fn identifier(&self) -> &'static [u8] {
-        KNOWN.iter().find(|(algorithm, ..)| algorithm == self).map_or(&[], |(.., identifier)| identifier)
+        KNOWN.iter().find(|(algorithm, _)| algorithm == self).map_or(&[], |(_, identifier)| identifier)
     }
 
     /// Whether `signature` over `message` was made with the private half of `key`.
@@ -105,15 +106,15 @@ impl fmt::Display for SignatureAlgorithm {
     }
 }
 
-/// Algorithm, object identifier, and the whole `AlgorithmIdentifier`.
-const KNOWN: [(SignatureAlgorithm, &str, &[u8]); 7] = [
-    (SignatureAlgorithm::RsaSha256, "1.2.840.113549.1.1.11", &rsa(11)),
-    (SignatureAlgorithm::RsaSha384, "1.2.840.113549.1.1.12", &rsa(12)),
-    (SignatureAlgorithm::RsaSha512, "1.2.840.113549.1.1.13", &rsa(13)),
-    (SignatureAlgorithm::EcdsaSha256, "1.2.840.10045.4.3.2", &ecdsa(2)),
-    (SignatureAlgorithm::EcdsaSha384, "1.2.840.10045.4.3.3", &ecdsa(3)),
-    (SignatureAlgorithm::EcdsaSha512, "1.2.840.10045.4.3.4", &ecdsa(4)),
-    (SignatureAlgorithm::Ed25519, "1.3.101.112", &[0x30, 5, 6, 3, 0x2b, 0x65, 0x70]),
+/// Algorithm and the whole `AlgorithmIdentifier`.
+const KNOWN: [(SignatureAlgorithm, &[u8]); 7] = [
+    (SignatureAlgorithm::RsaSha256, &rsa(11)),
+    (SignatureAlgorithm::RsaSha384, &rsa(12)),
+    (SignatureAlgorithm::RsaSha512, &rsa(13)),
+    (SignatureAlgorithm::EcdsaSha256, &ecdsa(2)),
+    (SignatureAlgorithm::EcdsaSha384, &ecdsa(3)),
+    (SignatureAlgorithm::EcdsaSha512, &ecdsa(4)),
+    (SignatureAlgorithm::Ed25519, &[0x30, 5, 6, 3, 0x2b, 0x65, 0x70]),
 ];
 
 const fn rsa(arc: u8) -> [u8; 15] {
@@ -130,9 +131,16 @@ mod tests {
 
     #[test]
     fn every_identifier_reads_back_as_its_algorithm() {
-        for (algorithm, ..) in KNOWN {
+        for (algorithm, _) in KNOWN {
             let identifier = AnyRef::try_from(algorithm.identifier()).unwrap();
             assert_eq!(SignatureAlgorithm::from_identifier(identifier).unwrap(), algorithm);
         }
+    }
+
+    #[test]
+    fn other_parameters_make_another_algorithm() {
+        let without_null = [0x30, 11, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11];
+        let read = SignatureAlgorithm::from_identifier(AnyRef::try_from(&without_null[..]).unwrap()).unwrap();
+        assert_eq!(read, SignatureAlgorithm::Other { oid: "1.2.840.113549.1.1.11".to_owned() });
     }
 }

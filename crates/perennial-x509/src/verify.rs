@@ -1,15 +1,28 @@
 //! Path verification: whether somebody who trusts these anchors accepts this certificate at this instant, and why not.
 //!
-//! It is as strict as the strictest common verifier, so that what holds here holds everywhere:
-//! - Every certificate of a path must be valid at the instant, the anchor included, from its first second to its
-//!   last, both included (RFC 5280 and Go; OpenSSL leaves out the last).
-//! - Every entry of a bundle is an anchor, an intermediate CA too (Go; OpenSSL with `-partial_chain`).
-//!   A leaf is its own anchor only where it is self-signed.
-//! - An anchor must be a CA by its extensions; certificates of version 1 are none.
-//! - Where both an authority and a subject key identifier exist, they must be equal.
-//! - The path length counts as in RFC 5280: self-issued certificates are free (Go counts them too, which is
-//!   why Perennial never writes a path length).
-//! - Name constraints are not evaluated; a path that has them is refused.
+//! For servers and clients it refuses what any of these refuses, so that what holds here holds there: OpenSSL with
+//! `-x509_strict` at security level 2, Go, Java, GnuTLS at its medium profile, rustls-webpki.
+//! - Every certificate of a path must be valid at the instant, the anchor included.
+//! - Every entry of a bundle is an anchor, but only a CA by its extensions signs others, and a leaf is its own anchor
+//!   only where it is self-signed. A CA is not a leaf, except for [`Purpose::Any`], by which paths of CAs are checked.
+//! - Except in the last certificate of a path there must be an authority key identifier, which must be the subject
+//!   key identifier of the issuer. What else `-x509_strict` asks for is in [`Irregularity`](crate::Irregularity);
+//!   like there, a leaf that is its own anchor is spared.
+//! - Keys are RSA of 2048 to 8192 bits, ECDSA on P256, P384 or P521, or Ed25519; signatures use SHA-2.
+//! - A leaf's key usage, where present, has digitalSignature; an extended key usage names the purpose, in CAs too.
+//! - The path length counts every CA below, as Go and GnuTLS do, although RFC 5280 leaves out self-issued ones.
+//! - Names are alternative names. A wildcard stands for a whole label above at least two others.
+//! - Name constraints and other [`Restriction`](crate::Restriction)s are not evaluated; a path with them is refused.
+//!
+//! The known differences, where something is accepted here and refused there:
+//! - The last second of a certificate belongs to its validity, as RFC 5280 says; OpenSSL leaves it out.
+//! - An intermediate CA as the only anchor suffices; OpenSSL asks for `-partial_chain` then.
+//! - Every path is tried. Where two certificates of one CA key are presented, two cross-certificates say, OpenSSL and
+//!   GnuTLS follow the first and give up where it leads to no anchor, GnuTLS also where it has expired.
+//!   [`Path`] says which one to present.
+//!
+//! `verifier.rs` among the tests of perennial-testbed asks the five about a family of odd certificates and knows
+//! these differences by name.
 
 mod error;
 mod host;
@@ -49,7 +62,7 @@ pub enum Purpose {
     },
     /// A client shows it to a server.
     Client,
-    /// Anything: key usages of the leaf do not matter.
+    /// Anything, signing certificates included: key usages of the leaf do not matter.
     Any,
 }
 

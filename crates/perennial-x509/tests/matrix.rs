@@ -5,7 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use std::sync::OnceLock;
+mod common;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,11 +20,8 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 const START: &str = "2030-01-01T00:00:00Z";
 const END: &str = "2030-12-31T23:59:59Z";
 
-/// Two keys of each kind, because a CA and what it signs never share one.
-fn keys(kind: KeySpec) -> &'static [PrivateKey; 2] {
-    static KEYS: [OnceLock<[PrivateKey; 2]>; 6] = [const { OnceLock::new() }; 6];
-    let position = KeySpec::ALL.iter().position(|spec| *spec == kind).unwrap();
-    KEYS[position].get_or_init(|| [(); 2].map(|()| PrivateKey::generate(kind).unwrap()))
+fn keys(kind: KeySpec) -> [&'static PrivateKey; 2] {
+    [0, 1].map(|number| common::key(kind, number))
 }
 
 fn spec(name: &str, usage: Usage) -> CertificateSpec {
@@ -136,7 +134,7 @@ fn every_shape_with_every_pair_of_keys_is_judged_alike() {
 #[test]
 fn a_self_signed_leaf_of_every_kind_is_its_own_anchor() {
     for kind in KeySpec::ALL {
-        let own = self_signed(&spec("own", Usage::Serving), &keys(kind)[0]).unwrap();
+        let own = self_signed(&spec("own", Usage::Serving), keys(kind)[0]).unwrap();
         let case = Case { what: format!("self-signed {kind}"), leaf: &own, intermediates: &[], anchor: &own };
         let now = "2030-06-01T00:00:00Z".parse().unwrap();
         let server = |name: &str| Purpose::Server { name: Some(Host::parse(name)) };

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-use std::sync::OnceLock;
+mod common;
 
+use common::key;
 use jiff::Timestamp;
 use perennial_core::key::KeySpec;
 use perennial_core::policy::Usage;
@@ -12,13 +13,6 @@ use perennial_x509::{
     Certificate, Issuer, Name, PrivateKey, Purpose, Verification, issue, read_certificates, self_signed, verify,
 };
 use proptest::prelude::*;
-
-/// One key of each kind for the whole process, because RSA keys take long.
-fn key(kind: KeySpec) -> &'static PrivateKey {
-    static KEYS: [OnceLock<PrivateKey>; 6] = [const { OnceLock::new() }; 6];
-    let position = KeySpec::ALL.iter().position(|spec| *spec == kind).unwrap();
-    KEYS[position].get_or_init(|| PrivateKey::generate(kind).unwrap())
-}
 
 fn kinds() -> impl Strategy<Value = KeySpec> {
     proptest::sample::select(KeySpec::ALL.to_vec())
@@ -75,7 +69,7 @@ fn root(kind: KeySpec) -> Certificate {
         key: kind,
         extensions: Vec::new(),
     };
-    self_signed(&spec, key(kind)).unwrap()
+    self_signed(&spec, key(kind, 0)).unwrap()
 }
 
 proptest! {
@@ -84,8 +78,8 @@ proptest! {
     #[test]
     fn a_certificate_says_what_was_asked_for(spec in leaves(), issuer_kind in kinds(), subject_kind in kinds()) {
         let root = root(issuer_kind);
-        let issuer = Issuer::new(&root, key(issuer_kind)).unwrap();
-        let leaf = issue(&spec, key(subject_kind).public_key(), &issuer).unwrap();
+        let issuer = Issuer::new(&root, key(issuer_kind, 0)).unwrap();
+        let leaf = issue(&spec, key(subject_kind, 0).public_key(), &issuer).unwrap();
         let facts = leaf.facts();
         prop_assert_eq!(facts.subject.common_name(), Some(spec.subject.common_name.clone()));
         let mut organizations = facts.subject.organizations();

@@ -1,12 +1,22 @@
 //! Certificates made by the openssl command line, so that the judges are tried on what Perennial did not write.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "support of tests: each file uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "support of tests: each file uses a part of it"
+)]
+
+mod keys;
 
 use std::{fs, path::PathBuf, process::Command};
 
 use perennial_testbed::judges::{Case, Purpose};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use tempfile::TempDir;
+
+pub use keys::keys;
 
 /// An instant in the life of every certificate here: 2026-07-01.
 pub const AT: i64 = 1_782_864_000;
@@ -39,6 +49,28 @@ pub enum Key {
     /// RSA 1024, which nobody should use.
     SmallRsa,
     Ec,
+    Ed25519,
+    /// A curve of 224 bits.
+    Ec224,
+    /// A curve that is not NIST's.
+    Ec256k1,
+    /// P-256 with its point in the short form.
+    EcCompressed,
+}
+
+impl Key {
+    /// What `openssl genpkey` needs to hear.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Key::Rsa => &["RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+            Key::SmallRsa => &["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
+            Key::Ec => &["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+            Key::Ed25519 => &["ED25519"],
+            Key::Ec224 => &["EC", "-pkeyopt", "ec_paramgen_curve:P-224"],
+            Key::Ec256k1 => &["EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"],
+            Key::EcCompressed => &["EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "point-format:compressed"],
+        }
+    }
 }
 
 /// A directory of keys and certificates, each named `<name>.key` and `<name>.pem`.
@@ -46,6 +78,8 @@ pub struct Workshop {
     dir: TempDir,
     /// What the next keys are.
     pub key: Key,
+    /// With which digest the next certificates are signed.
+    pub digest: &'static str,
 }
 
 impl Workshop {
@@ -60,11 +94,11 @@ impl Workshop {
     }
 
     pub fn new(key: Key) -> Workshop {
-        let it = Workshop { dir: tempfile::tempdir().unwrap(), key };
+        let it = Workshop { dir: tempfile::tempdir().unwrap(), key, digest: "default" };
         fs::write(it.path("index.txt"), "").unwrap();
         // Two certificates of one subject are what rotation is about.
         let config = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\nrand_serial=yes\n\
-                      default_md=sha256\npolicy=p\nunique_subject=no\nemail_in_dn=no\n\
+                      policy=p\nunique_subject=no\nemail_in_dn=no\n\
                       [p]\ncommonName=optional\norganizationName=optional\n\
                       [req]\ndistinguished_name=n\n[n]\n";
         fs::write(it.path("ca.cnf"), config).unwrap();
@@ -111,25 +145,35 @@ impl Workshop {
         self.issue(name, &format!("/CN={name}"), name, extensions, (FROM, LEAF_UNTIL));
     }
 
-    fn issue(&self, name: &str, subject: &str, issuer: &str, extensions: &str, (from, until): (&str, &str)) {
-        let algorithm = match self.key {
-            Key::Rsa => ["RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
-            Key::SmallRsa => ["RSA", "-pkeyopt", "rsa_keygen_bits:1024"],
-            Key::Ec => ["EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
-        };
+    /// A certificate with exactly these extensions, self-signed where it is its own issuer.
+    pub fn issue(&self, name: &str, subject: &str, issuer: &str, extensions: &str, (from, until): (&str, &str)) {
         let (key, csr, pem) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
         let (issuer_key, issuer_pem) = (format!("{issuer}.key"), format!("{issuer}.pem"));
         fs::write(self.path("extensions.cnf"), extensions).unwrap();
         if !self.path(&key).exists() {
-            self.openssl(["genpkey", "-quiet", "-out", &key, "-algorithm"].into_iter().chain(algorithm));
+            let arguments = ["genpkey", "-quiet", "-out", &key, "-algorithm"];
+            self.openssl(arguments.iter().chain(self.key.arguments()).copied());
         }
-        self.openssl(["req", "-new", "-config", "ca.cnf", "-key", &key, "-subj", subject, "-out", &csr]);
+        self.openssl(["req", "-new", "-utf8", "-config", "ca.cnf", "-key", &key, "-subj", subject, "-out", &csr]);
         let signer: &[&str] = match issuer == name {
             true => &["-selfsign"],
             false => &["-cert", &issuer_pem],
         };
         let arguments = ["ca", "-batch", "-notext", "-preserveDN", "-config", "ca.cnf", "-extfile", "extensions.cnf"];
-        let files = ["-keyfile", &issuer_key, "-in", &csr, "-out", &pem, "-startdate", from, "-enddate", until];
+        let files = [
+            "-md",
+            self.digest,
+            "-keyfile",
+            &issuer_key,
+            "-in",
+            &csr,
+            "-out",
+            &pem,
+            "-startdate",
+            from,
+            "-enddate",
+            until,
+        ];
         self.openssl(arguments.iter().chain(signer).chain(&files).copied());
     }
 

@@ -83,6 +83,14 @@ pub enum IssueError {
         /// The subject.
         subject: Name,
     },
+    /// A cross-certificate without them would be trusted for more than the CA itself.
+    #[error("\"{subject}\" has {found}, which a cross-certificate would not carry on")]
+    Constrained {
+        /// The subject of the CA.
+        subject: Name,
+        /// What restricts it.
+        found: String,
+    },
     /// A certificate must say who it is about.
     #[error("the certificate has neither a subject nor a host name")]
     Nameless,

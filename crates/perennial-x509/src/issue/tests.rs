@@ -6,7 +6,7 @@ use perennial_core::spec::{Extension, Host, Subject};
 
 use super::*;
 use crate::asn1::hex;
-use crate::fixtures::{Ca, at, fresh_key, key, rewritten, spec, validity, with_path_length_zero};
+use crate::fixtures::{Ca, Edit, at, fresh_key, key, reshaped, rewritten, spec, validity, with_path_length_zero};
 
 fn describe(certificate: &Certificate) -> String {
     let facts = certificate.facts();
@@ -91,6 +91,37 @@ fn a_cross_certificate_has_the_other_ca_s_identity() {
 }
 
 #[test]
+fn a_cross_certificate_allows_no_more_than_the_ca_itself() {
+    let (ours, other) = (Ca::root("ours"), Ca::root("other"));
+    let crossed = |edit: Edit<'_>| {
+        let limited = reshaped(&other.certificate, &other.key, edit);
+        let cross = cross_sign(&limited, limited.facts().validity, &ours.issuer());
+        cross.map(|cross| describe(&cross).lines().skip(2).take(3).collect::<Vec<_>>().join(", "))
+    };
+    let check = |edit: Edit<'_>, expected: &str| assert_eq!(crossed(edit).unwrap(), expected);
+    let (length_two, certificates_and_lists) = ([0x30, 6, 1, 1, 0xff, 2, 1, 2], [3, 2, 1, 6]);
+    check(
+        (19, true, Some(&length_two)),
+        "ca true pathLen Some(2), usage FlagSet(DigitalSignature | KeyCertSign), extended []",
+    );
+    check(
+        (15, true, Some(&certificates_and_lists)),
+        "ca true pathLen None, usage FlagSet(KeyCertSign | CRLSign), extended []",
+    );
+    check((15, true, None), "ca true pathLen None, usage FlagSet(DigitalSignature | KeyCertSign), extended []");
+
+    let refused = |edit: Edit<'_>, found: &str| {
+        let expected = format!("\"CN=other\" has {found}, which a cross-certificate would not carry on");
+        assert_eq!(crossed(edit).unwrap_err().to_string(), expected);
+    };
+    let client_auth = [0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2];
+    refused((37, false, Some(&client_auth)), "the extended key usage 1.3.6.1.5.5.7.3.2");
+    refused((30, true, Some(&[0x30, 0])), "name constraints");
+    refused((36, false, Some(&[0x30, 0])), "policy constraints");
+    refused((99, true, Some(&[5, 0])), "the unknown critical extension 2.5.29.99");
+}
+
+#[test]
 fn an_issuer_is_a_ca_with_its_own_key() {
     let (one, two) = (Ca::root("one"), Ca::root("two"));
     let check = |certificate, key, expected: &str| {
@@ -104,7 +135,7 @@ fn an_issuer_is_a_ca_with_its_own_key() {
 #[test]
 fn no_ca_is_put_below_a_signer_that_allows_none() {
     let root = Ca::root("root");
-    let limited = with_path_length_zero(&root.certificate);
+    let limited = with_path_length_zero(&root);
     let issuer = Issuer::new(&limited, &root.key).unwrap();
     let expected = "the signer \"CN=root\" has path length 0, so no verifier accepts a CA below it";
     let key = fresh_key();

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use perennial_core::spec::Host;
 
 use crate::certificate::Certificate;
+use crate::conformance::{Irregularity, Restriction};
 use crate::name::Name;
 
 /// The certificate is not accepted. Of all dead ends, this is the one that came closest.
@@ -51,6 +52,9 @@ pub enum Problem {
         /// How it says to be signed.
         algorithm: String,
     },
+    /// It does not name the key that signed it, and OpenSSL does not guess.
+    #[error("it has no authority key identifier, which every certificate below another must have")]
+    NoAuthorityKeyId,
     /// The path would be longer than any that Perennial makes.
     #[error("the path is longer than {limit} certificates")]
     TooLong {
@@ -68,7 +72,7 @@ pub enum Problem {
     PathLength {
         /// Its path length.
         allowed: u8,
-        /// The number of CAs below it, without self-issued ones.
+        /// The number of CAs below it, self-issued ones included.
         found: usize,
     },
     /// An extension that must be understood.
@@ -77,9 +81,30 @@ pub enum Problem {
         /// The dotted object identifier.
         oid: String,
     },
-    /// Name constraints.
-    #[error("it has name constraints, which are not supported")]
-    NameConstraints,
+    /// An extension that is not evaluated.
+    #[error("it is restricted by {by}, and that is not evaluated")]
+    Restricted {
+        /// What restricts it.
+        by: Restriction,
+    },
+    /// Only version 3 has the extensions that say what a certificate is for.
+    #[error("it is of version {version}, accepted is 3")]
+    Version {
+        /// Its version.
+        version: u8,
+    },
+    /// A shape that strict verifiers refuse.
+    #[error(transparent)]
+    Irregular(#[from] Irregularity),
+    /// A weak or uncommon key.
+    #[error("its key is {found}, accepted are RSA of 2048 to 8192 bits, ECDSA P256, P384, P521, and Ed25519")]
+    Key {
+        /// The kind of the key.
+        found: String,
+    },
+    /// A CA is shown as a server or client.
+    #[error("it is a CA, which is not accepted as a server or client")]
+    CaAsLeaf,
     /// The wrong extended key usage.
     #[error("its extended key usage does not allow {wanted}")]
     ExtendedKeyUsage {
@@ -87,7 +112,7 @@ pub enum Problem {
         wanted: &'static str,
     },
     /// The wrong key usage.
-    #[error("its key usage allows neither signatures nor key exchange")]
+    #[error("its key usage lacks digitalSignature")]
     KeyUsage,
     /// The name is missing.
     #[error("it is not for {wanted}, but for {}", names(found))]
@@ -143,10 +168,14 @@ impl Problem {
             Problem::NoIssuer { .. } => 0,
             Problem::OtherIssuerKey { .. } => 1,
             Problem::Signature { .. } => 2,
-            Problem::TooLong { .. } => 3,
+            Problem::NoAuthorityKeyId | Problem::TooLong { .. } => 3,
             Problem::NotCa | Problem::NoKeyCertSign | Problem::PathLength { .. } => 4,
-            Problem::UnknownCritical { .. } | Problem::NameConstraints => 5,
-            Problem::ExtendedKeyUsage { .. } | Problem::KeyUsage | Problem::Name { .. } => 6,
+            Problem::UnknownCritical { .. }
+            | Problem::Restricted { .. }
+            | Problem::Version { .. }
+            | Problem::Irregular(_)
+            | Problem::Key { .. } => 5,
+            Problem::CaAsLeaf | Problem::ExtendedKeyUsage { .. } | Problem::KeyUsage | Problem::Name { .. } => 6,
             Problem::NotYetValid { .. } | Problem::Expired { .. } => 7,
             Problem::TooComplex { .. } => 8,
         }

@@ -11,19 +11,21 @@ pub(crate) fn covers(names: &[Host], wanted: &Host) -> bool {
     })
 }
 
-/// A `*` stands for exactly one whole label, and only for the first one.
+/// A `*` stands for exactly one whole label, and only for the first of three or more, as OpenSSL and GnuTLS ask for.
+///
+/// A trailing dot is not taken off, neither here nor in OpenSSL. Nobody dials a pattern; it is covered by itself,
+/// for those who ask whether a certificate has it.
 fn dns_covers(pattern: &str, name: &str) -> bool {
-    // A trailing dot makes a name absolute, which it is anyway here.
-    let name = name.strip_suffix('.').unwrap_or(name);
-    if name.is_empty() || name.contains('*') {
-        return pattern.eq_ignore_ascii_case(name) && !name.is_empty();
+    if name.is_empty() || name.ends_with('.') {
+        return false;
     }
     match pattern.strip_prefix("*.") {
-        Some(parent) if !parent.is_empty() && !parent.contains('*') => {
-            name.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(parent))
+        Some(parent) if !name.contains('*') => {
+            let is_deep = parent.split('.').filter(|label| !label.is_empty() && !label.contains('*')).count() >= 2;
+            let below = name.split_once('.').filter(|(label, _)| !label.is_empty());
+            is_deep && below.is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(parent))
         }
-        Some(_) => false,
-        None => pattern.eq_ignore_ascii_case(name),
+        _ => pattern.eq_ignore_ascii_case(name),
     }
 }
 
@@ -38,14 +40,18 @@ mod tests {
         };
         check("a.svc", "a.svc", true);
         check("a.svc", "A.SVC", true);
-        check("a.svc", "a.svc.", true);
+        check("a.svc", "a.svc.", false);
+        check("a.svc.", "a.svc.", false);
         check("a.svc", "b.svc", false);
         check("a.svc", "", false);
-        check("*.svc", "a.svc", true);
-        check("*.svc", "*.svc", true);
-        check("*.svc", "a.b.svc", false);
-        check("*.svc", ".svc", false);
-        check("*.svc", "svc", false);
+        check("*.ns.svc", "a.ns.svc", true);
+        check("*.ns.svc", "A.NS.svc", true);
+        check("*.ns.svc", "*.ns.svc", true);
+        check("*.ns.svc", "a.b.ns.svc", false);
+        check("*.ns.svc", ".ns.svc", false);
+        check("*.ns.svc", "ns.svc", false);
+        check("*.svc", "a.svc", false);
+        check("*..svc", "a..svc", false);
         check("*", "a", false);
         check("*.", "a.", false);
         check("a*.svc", "ab.svc", false);

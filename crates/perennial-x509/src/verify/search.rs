@@ -30,7 +30,12 @@ impl<'q, 'a> Search<'q, 'a> {
         }
         let mut certificates = vec![leaf];
         let is_own_anchor = self.question.anchors.contains(leaf) && leaf.facts().is_self_issued();
-        if is_own_anchor && leaf.is_signed_with_key_of(leaf) || self.extend(&mut certificates) {
+        let is_own_anchor = is_own_anchor && leaf.is_signed_with_key_of(leaf);
+        let irregularities = &leaf.facts().irregularities;
+        if let Some(&found) = irregularities.iter().find(|it| !is_own_anchor || !it.is_spared_in_own_anchor()) {
+            return Err(VerifyError::new(leaf, 0, found.into()));
+        }
+        if is_own_anchor || self.extend(&mut certificates) {
             return Ok(Path { certificates });
         }
         Err(self.closest.unwrap_or_else(|| VerifyError::new(leaf, 0, no_issuer(leaf.facts()))))
@@ -82,32 +87,24 @@ impl<'q, 'a> Search<'q, 'a> {
         }
         let pair = (facts.fingerprint, issuer.facts().fingerprint);
         let is_signed = *self.verdicts.entry(pair).or_insert_with(|| child.is_signed_with_key_of(issuer));
-        (!is_signed).then(|| Problem::Signature {
-            issuer: facts.issuer.clone(),
-            algorithm: facts.signature_algorithm.to_string(),
-        })
+        if !is_signed {
+            let algorithm = facts.signature_algorithm.to_string();
+            return Some(Problem::Signature { issuer: facts.issuer.clone(), algorithm });
+        }
+        facts.authority_key_id.is_none().then_some(Problem::NoAuthorityKeyId)
     }
 
     fn problem_of_leaf(&self, leaf: &Facts) -> Option<Problem> {
         self.problem_of_any(leaf).or_else(|| {
-            let has = |wanted: &[KeyUsages]| {
-                leaf.key_usage.is_none_or(|usage| wanted.iter().any(|&wanted| usage.contains(wanted)))
-            };
-            let usage_fits = match self.question.purpose {
-                Purpose::Server { .. } => {
-                    has(&[KeyUsages::DigitalSignature, KeyUsages::KeyEncipherment, KeyUsages::KeyAgreement])
-                }
-                Purpose::Client => has(&[KeyUsages::DigitalSignature, KeyUsages::KeyAgreement]),
-                Purpose::Any => true,
-            };
-            if !usage_fits {
-                return Some(Problem::KeyUsage);
-            }
+            let may_shake_hands = leaf.key_usage.is_none_or(|usage| usage.contains(KeyUsages::DigitalSignature));
             match self.question.purpose {
+                Purpose::Any => None,
+                _ if leaf.is_ca => Some(Problem::CaAsLeaf),
+                _ if !may_shake_hands => Some(Problem::KeyUsage),
                 Purpose::Server { name: Some(wanted) } if !host::covers(&leaf.hosts, wanted) => {
                     Some(Problem::Name { wanted: wanted.clone(), found: leaf.hosts.clone() })
                 }
-                _ => None,
+                Purpose::Server { .. } | Purpose::Client => None,
             }
         })
     }
@@ -123,10 +120,14 @@ impl<'q, 'a> Search<'q, 'a> {
         if below.len() + 2 > MAX_LENGTH {
             return Some(Problem::TooLong { limit: MAX_LENGTH });
         }
-        let found = below.iter().filter(|ca| !ca.facts().is_self_issued()).count();
+        // RFC 5280 leaves out self-issued CAs, but Go and GnuTLS do not.
+        let found = below.len();
         match issuer.path_len {
             Some(allowed) if found > usize::from(allowed) => Some(Problem::PathLength { allowed, found }),
-            _ => self.problem_of_any(issuer),
+            _ => {
+                let irregularity = issuer.irregularities.first();
+                irregularity.map(|&it| it.into()).or_else(|| self.problem_of_any(issuer))
+            }
         }
     }
 
@@ -135,8 +136,14 @@ impl<'q, 'a> Search<'q, 'a> {
         if let Some(oid) = facts.unknown_critical.first() {
             return Some(Problem::UnknownCritical { oid: oid.clone() });
         }
-        if facts.has_name_constraints {
-            return Some(Problem::NameConstraints);
+        if let Some(&by) = facts.restrictions.first() {
+            return Some(Problem::Restricted { by });
+        }
+        if facts.version != 3 {
+            return Some(Problem::Version { version: facts.version });
+        }
+        if let Some(found) = facts.public_key.unacceptable() {
+            return Some(Problem::Key { found });
         }
         match self.question.purpose {
             Purpose::Server { .. } if !facts.allows_server_auth() => {
@@ -183,7 +190,7 @@ fn no_issuer(facts: &Facts) -> Problem {
     }
 }
 
-/// Certificates of a path, leaf and anchor included: twice of what clusters have.
+/// Certificates of a path, leaf and anchor included: Java and webpki follow no more than six CAs between them.
 const MAX_LENGTH: usize = 8;
 
 /// Signatures checked per question: about 70 ms at worst. A bundle has a handful of CAs per name.

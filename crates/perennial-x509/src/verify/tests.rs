@@ -1,11 +1,12 @@
 //! Small PKIs in words, and who accepts what.
 
+use der::asn1::AnyRef;
 use perennial_core::policy::Usage;
 use perennial_core::spec::{CertificateSpec, Extension, Host, Validity};
 
 use super::*;
-use crate::fixtures::{Ca, at, fresh_key, rewritten, spec, validity, with_path_length_zero};
-use crate::{cross_sign, self_signed};
+use crate::fixtures::{Ca, Edit, at, fresh_key, reshaped, rewritten, spec, tlv, validity, with_path_length_zero};
+use crate::{PublicKey, asn1, cross_sign, issue, self_signed};
 
 const NOW: &str = "2030-06-01T00:00:00Z";
 
@@ -205,9 +206,9 @@ fn an_anchor_without_key_cert_sign_signs_nothing() {
 }
 
 #[test]
-fn the_path_length_counts_cas_but_not_self_issued_ones() {
+fn the_path_length_counts_cas_self_issued_ones_too() {
     let root = Ca::root("root");
-    let anchor = with_path_length_zero(&root.certificate);
+    let anchor = with_path_length_zero(&root);
     let middle = root.intermediate("middle");
     // The same name with a new key: a rotation under one name.
     let namesake = Ca::root("root");
@@ -219,19 +220,168 @@ fn the_path_length_counts_cas_but_not_self_issued_ones() {
     };
     check(&root, "leaf < root");
     check(&middle, "CN=root: it allows 0 further CAs below it, the path has 1");
-    check(&namesake, "leaf < root < root");
+    check(&namesake, "CN=root: it allows 0 further CAs below it, the path has 1");
 }
 
 #[test]
 fn the_key_usage_of_a_leaf_fits_its_purpose() {
     let root = Ca::root("root");
-    // digitalSignature becomes keyCertSign, which breaks the signature; that is looked at later.
-    let leaf = rewritten(&root.leaf("leaf", Usage::Peer), &[3, 2, 7, 0x80], &[3, 2, 2, 4]);
-    let neither = "CN=leaf: its key usage allows neither signatures nor key exchange";
-    for purpose in [Purpose::Client, Purpose::Server { name: None }] {
-        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &purpose), neither);
+    let (encipherment, agreement) = ([3, 2, 5, 0x20], [3, 2, 3, 8]);
+    for usage in [encipherment, agreement] {
+        let leaf = reshaped(&root.leaf("leaf", Usage::Peer), &root.key, (15, true, Some(&usage)));
+        for purpose in [Purpose::Client, Purpose::Server { name: None }] {
+            let lacks = "CN=leaf: its key usage lacks digitalSignature";
+            assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &purpose), lacks);
+        }
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &Purpose::Any), "leaf < root");
     }
-    assert!(ask(&leaf, &[], &[&root.certificate], NOW, &Purpose::Any).contains("its signature"));
+}
+
+#[test]
+fn a_ca_is_no_leaf_but_has_a_path() {
+    let root = Ca::root("root");
+    let middle = root.intermediate("middle");
+    for (ca, path) in [(&middle, "middle < root"), (&root, "root")] {
+        let check = |purpose: &Purpose, expected: &str| {
+            assert_eq!(ask(&ca.certificate, &[], &[&root.certificate], NOW, purpose), expected);
+        };
+        let refused =
+            format!("{}: it is a CA, which is not accepted as a server or client", ca.certificate.facts().subject);
+        check(&Purpose::Client, &refused);
+        check(&Purpose::Server { name: None }, &refused);
+        check(&Purpose::Any, path);
+    }
+}
+
+#[test]
+fn any_extended_key_usage_is_no_purpose() {
+    let root = Ca::root("root");
+    let any = [0x30, 6, 6, 4, 0x55, 0x1d, 37, 0];
+    let leaf = reshaped(&root.leaf("leaf", Usage::Peer), &root.key, (37, false, Some(&any)));
+    let check = |purpose: &Purpose, expected: &str| {
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, purpose), expected);
+    };
+    check(&Purpose::Client, "CN=leaf: its extended key usage does not allow clientAuth");
+    check(&Purpose::Server { name: None }, "CN=leaf: its extended key usage does not allow serverAuth");
+    check(&Purpose::Any, "leaf < root");
+}
+
+/// Each with one extension removed or exchanged, by its number below 2.5.29.
+#[test]
+fn what_strict_verifiers_refuse_is_refused_in_leaf_and_ca() {
+    let root = Ca::root("root");
+    let check_leaf = |edit: Edit<'_>, expected: &str| {
+        let leaf = root.leaf("leaf", Usage::Client);
+        let leaf = reshaped(&leaf, &root.key, edit);
+        assert_eq!(ask(&leaf, &[], &[&root.certificate], NOW, &Purpose::Client), format!("CN=leaf: {expected}"));
+    };
+    let authority = root.certificate.facts().authority_key_id.clone().unwrap();
+    let authority = [&[0x30, 22, 0x80, 20][..], &authority].concat();
+    check_leaf(
+        (35, false, None),
+        "it has no authority key identifier, which every certificate below another must have",
+    );
+    check_leaf((35, true, Some(&authority)), "its key identifiers must not be critical");
+    check_leaf((14, true, Some(&[4, 1, 1])), "its key identifiers must not be critical");
+    check_leaf((15, true, Some(&[3, 2, 2, 0x84])), "its key usage has keyCertSign, but it is not a CA");
+    check_leaf((19, true, Some(&[0x30, 3, 2, 1, 0])), "it has a path length, but is not a CA");
+    check_leaf((17, false, Some(&[0x30, 0])), "its list of alternative names is empty");
+    check_leaf((32, true, Some(&[0x30, 0])), "it has the unknown critical extension 2.5.29.32");
+
+    let check_ca = |edit: Edit<'_>, expected: &str| {
+        let anchor = reshaped(&root.certificate, &root.key, edit);
+        let leaf = root.leaf("leaf", Usage::Client);
+        assert_eq!(ask(&leaf, &[], &[&anchor], NOW, &Purpose::Client), format!("CN=root: {expected}"));
+        // A certificate that nobody issued is spared.
+        assert_eq!(ask(&anchor, &[], &[&anchor], NOW, &Purpose::Any), "root");
+    };
+    check_ca((14, false, None), "it is a CA without a subject key identifier");
+    check_ca((15, true, None), "it is a CA without a key usage");
+    let is_ca = [0x30, 3, 1, 1, 0xff];
+    check_ca((19, false, Some(&is_ca)), "it is a CA, so its basic constraints had to be critical");
+}
+
+#[test]
+fn a_self_signed_leaf_is_spared_only_what_is_about_cas() {
+    let key = fresh_key();
+    let own = self_signed(&spec("own", Usage::Client), &key).unwrap();
+    let check = |edit: Edit<'_>, expected: &str| {
+        let own = reshaped(&own, &key, edit);
+        assert_eq!(ask(&own, &[], &[&own], NOW, &Purpose::Client), expected);
+    };
+    check((15, true, Some(&[3, 2, 2, 0x84])), "own");
+    check((19, true, Some(&[0x30, 3, 2, 1, 0])), "own");
+    check((14, true, Some(&[4, 1, 1])), "CN=own: its key identifiers must not be critical");
+    check((17, false, Some(&[0x30, 0])), "CN=own: its list of alternative names is empty");
+    let nameless = self_signed(&spec("", Usage::Serving), &key).unwrap();
+    let purpose = Purpose::Server { name: None };
+    assert_eq!(ask(&nameless, &[], &[&nameless], NOW, &purpose), ": it has no issuer");
+}
+
+#[test]
+fn names_that_strict_verifiers_refuse_are_refused() {
+    let root = Ca::root("root");
+    let nameless = root.leaf("", Usage::Serving);
+    let check = |leaf: &Certificate, expected: &str| {
+        assert_eq!(ask(leaf, &[], &[&root.certificate], NOW, &Purpose::Server { name: None }), expected);
+    };
+    check(&nameless, " < root");
+    let localhost = [&[0x30, 11, 0x82, 9][..], b"localhost"].concat();
+    check(
+        &reshaped(&nameless, &root.key, (17, false, Some(&localhost))),
+        ": it has no subject, so its alternative names had to be critical",
+    );
+    check(&reshaped(&nameless, &root.key, (17, true, None)), ": it has no subject");
+}
+
+#[test]
+fn a_certificate_without_extensions_is_of_version_one_and_refused() {
+    let key = fresh_key();
+    let own = self_signed(&spec("own", Usage::Client), &key).unwrap();
+    // The signed part without its first element, the version, and without its last, the extensions.
+    let [signed, algorithm, _] = asn1::sequence(AnyRef::try_from(own.der()).unwrap()).unwrap()[..] else { panic!() };
+    let parts = asn1::sequence(signed).unwrap();
+    let parts: Vec<_> = parts[1..parts.len() - 1].iter().map(|part| asn1::whole(*part).unwrap()).collect();
+    let signed = tlv(0x30, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let signature = key.sign(&signed).unwrap();
+    let der = tlv(0x30, &[&signed, &asn1::whole(algorithm).unwrap(), &tlv(3, &[&[0], &signature])]);
+    let first = Certificate::from_der(&der).unwrap();
+    assert_eq!(ask(&own, &[], &[&own], NOW, &Purpose::Client), "own");
+    assert_eq!(ask(&first, &[], &[&first], NOW, &Purpose::Client), "CN=own: it is of version 1, accepted is 3");
+}
+
+#[test]
+fn weak_and_uncommon_keys_are_refused_anywhere() {
+    let root = Ca::root("root");
+    let certified = |spki: &[u8]| {
+        let key = PublicKey::from_spki_der(spki).unwrap();
+        issue(&spec("leaf", Usage::Client), &key, &root.issuer()).unwrap()
+    };
+    let check = |spki: &[u8], expected: &str| {
+        let accepted = "accepted are RSA of 2048 to 8192 bits, ECDSA P256, P384, P521, and Ed25519";
+        let expected = if expected == "leaf < root" {
+            expected.to_owned()
+        } else {
+            format!("CN=leaf: its key is {expected}, {accepted}")
+        };
+        assert_eq!(ask(&certified(spki), &[], &[&root.certificate], NOW, &Purpose::Any), expected);
+    };
+    for (bits, expected) in
+        [(1024, "RSA 1024"), (2040, "RSA 2040"), (2048, "leaf < root"), (2056, "leaf < root"), (16384, "RSA 16384")]
+    {
+        let modulus = [&[0, 0x80][..], &vec![1; bits / 8 - 1]].concat();
+        let pkcs1 = tlv(0x30, &[&tlv(2, &[&modulus]), &[2, 3, 1, 0, 1]]);
+        let rsa = [0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+        check(&tlv(0x30, &[&rsa, &tlv(3, &[&[0], &pkcs1])]), expected);
+    }
+    let p256 = fresh_key().public_key().spki_der().to_vec();
+    check(&p256, "leaf < root");
+    let (head, point) = p256.split_at(p256.len() - 65);
+    let algorithm = &head[2..head.len() - 3];
+    let compressed = tlv(0x30, &[algorithm, &tlv(3, &[&[0, 2], &point[1..33]])]);
+    check(&compressed, "ECDSA P256 with a point that is not uncompressed");
+    let p224 = [0x30, 16, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 33];
+    check(&tlv(0x30, &[&p224, &tlv(3, &[&[0, 4], &[1; 56]])]), "ECDSA P224");
 }
 
 #[test]
@@ -248,9 +398,13 @@ fn critical_extensions_must_be_understood() {
     };
     check("1.2.3.4", false, "leaf < root");
     check("1.2.3.4", true, "CN=root: it has the unknown critical extension 1.2.3.4");
-    check("2.5.29.30", true, "CN=root: it has name constraints, which are not supported");
-    check("2.5.29.30", false, "CN=root: it has name constraints, which are not supported");
-    check("2.5.29.32", true, "leaf < root");
+    let restricted = |by| format!("CN=root: it is restricted by {by}, and that is not evaluated");
+    for critical in [true, false] {
+        check("2.5.29.30", critical, &restricted("name constraints"));
+        check("2.5.29.36", critical, &restricted("policy constraints"));
+        check("2.16.840.1.113730.1.1", critical, &restricted("a Netscape certificate type"));
+    }
+    check("2.5.29.32", false, "leaf < root");
 }
 
 #[test]
