@@ -47,6 +47,7 @@ lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate 
 generate: ## Write the generated files again: CRDs and reference pages
 	cargo run --quiet --bin perennial -- crds > deploy/crds/config.openshift.io_pkis.yaml
 	cargo run --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
+	cargo run --quiet --bin perennial -- certs --graph svg > docs/reference/trust.svg
 
 tools: ## Install what the tests need
 	@tools/ensure all

@@ -1,4 +1,4 @@
-//! Other people's readers of what Perennial writes: promtool, kubectl and the openssl command line.
+//! Other people's readers of what Perennial writes: promtool, kubectl, Graphviz and the openssl command line.
 
 use std::{path::Path, process::Command};
 
@@ -17,6 +17,19 @@ pub fn kubectl_view(kubeconfig: &Path) -> Result<serde_json::Value, ToolError> {
     kubectl.args(["config", "view", "--raw", "--output", "json", "--kubeconfig"]).arg(kubeconfig);
     let answer = tools::ask(&mut kubectl, b"")?;
     serde_json::from_str(&answer).map_err(|_| ToolError::garbled("kubectl config view", "JSON", answer))
+}
+
+/// Has Graphviz lay out a graph in its language, and returns the picture as SVG.
+pub fn graphviz_svg(dot: &str) -> Result<String, ToolError> {
+    tools::ask(Command::new("dot").arg("-Tsvg"), dot.as_bytes())
+}
+
+/// Has Python's parser read an XML document, and returns the names of its elements, in order.
+pub fn xml_elements(document: &str) -> Result<Vec<String>, ToolError> {
+    let script = "import sys, xml.etree.ElementTree as e\n\
+                  [print(n.tag.split('}')[-1]) for n in e.fromstring(sys.stdin.buffer.read()).iter()]";
+    let answer = tools::ask(Command::new("python3").args(["-c", script]), document.as_bytes())?;
+    Ok(answer.lines().map(str::to_owned).collect())
 }
 
 /// The certificate in PEM as `openssl x509 -text` prints it.

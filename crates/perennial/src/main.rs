@@ -3,6 +3,7 @@
 mod clock;
 mod commands;
 mod exit;
+mod graph;
 mod install;
 mod item;
 mod output;

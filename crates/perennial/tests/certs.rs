@@ -21,6 +21,7 @@ fn check_generated(path: &str, arguments: &[&str]) {
 #[test]
 fn generated_files_are_up_to_date() {
     check_generated("docs/reference/catalog.md", &["certs", "--catalog", "-o", "markdown"]);
+    check_generated("docs/reference/trust.svg", &["certs", "--graph", "svg"]);
     check_generated("deploy/crds/config.openshift.io_pkis.yaml", &["crds"]);
 }
 

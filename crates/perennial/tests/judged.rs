@@ -6,10 +6,12 @@ mod common;
 
 use std::path::Path;
 
-use common::{Installation, config, signer_key};
+use common::{Installation, config, perennial, signer_key, texts};
 use perennial_core::catalog::{Catalog, Day, Row};
 use perennial_core::policy::Usage;
-use perennial_testbed::check::{kubectl_view, openssl_pkey_check, openssl_x509_text, promtool_check_metrics};
+use perennial_testbed::check::{
+    graphviz_svg, kubectl_view, openssl_pkey_check, openssl_x509_text, promtool_check_metrics, xml_elements,
+};
 use perennial_testbed::judges::{Case, Expected, Judge, Purpose, expect};
 use perennial_testbed::lint;
 
@@ -150,5 +152,23 @@ fn kubectl_reads_the_kubeconfigs() {
 fn promtool_reads_the_metrics() {
     for key in [None, Some("ECDSA P256")] {
         promtool_check_metrics(&install(key).text("openshift_pki_installer.prom")).unwrap();
+    }
+}
+
+#[test]
+fn graphviz_and_an_xml_parser_read_the_graphs() {
+    for day in [&[][..], &["--day1"]] {
+        let print = |format: &str| {
+            let (stdout, stderr, code) = texts(&perennial(&[&["certs", "--graph", format][..], day].concat()));
+            assert_eq!((stderr.as_str(), code), ("", 0));
+            stdout
+        };
+        let dot = print("dot");
+        let laid_out = xml_elements(&graphviz_svg(&dot).unwrap()).unwrap();
+        let links = laid_out.iter().filter(|name| *name == "path").count();
+        assert_eq!(links, dot.matches(" -> ").count());
+        // Our own picture has the same links, and those of its legend.
+        let ours = xml_elements(&print("svg")).unwrap();
+        assert_eq!(ours.iter().filter(|name| *name == "path").count(), links + 3);
     }
 }

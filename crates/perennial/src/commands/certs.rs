@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::ValueEnum;
 use perennial_core::catalog::{
-    Bundle, BundleHome, BundleInput, Catalog, Certificate, Edge, Home, HostSource, Row, SubjectRule,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Day, Edge, Home, HostSource, Row, SubjectRule,
 };
 use perennial_core::policy::{Policy, PolicySource, Resolved};
 use perennial_core::warning::{KeyWarning, key_warnings};
 use serde::Serialize;
 
+use crate::graph::{self, Graph};
 use crate::item::CertificateItem;
 use crate::output;
 use crate::table::Table;
@@ -22,11 +23,20 @@ use crate::talk;
 #[command(after_help = "Examples:\n  \
     perennial certs --catalog\n  \
     perennial certs --catalog --policy pki.yaml      which key each certificate gets under a policy\n  \
+    perennial certs --graph svg > trust.svg          who verifies what, with which trust\n  \
     perennial certs --catalog -o json | jq -r '.items[] | select(.wellKnown) | .name'")]
 pub(crate) struct Args {
     /// List what the catalog knows, without a cluster
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "graph")]
     catalog: bool,
+
+    /// Draw who verifies what with which trust, in DOT or SVG
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["output", "policy"])]
+    graph: Option<GraphFormat>,
+
+    /// Draw the installation's own trust instead of the running cluster's
+    #[arg(long, requires = "graph")]
+    day1: bool,
 
     /// A PKI resource (YAML or JSON): show which key each certificate gets, and from which level
     #[arg(long, value_name = "FILE")]
@@ -44,6 +54,12 @@ enum Format {
     Json,
     Yaml,
     Markdown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum GraphFormat {
+    Dot,
+    Svg,
 }
 
 /// A logical certificate with its rows, as JSON and YAML print it.
@@ -71,6 +87,14 @@ struct CatalogItems {
 
 /// Prints the catalog.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    if let Some(format) = args.graph {
+        let graph = Graph::of(catalog(), if args.day1 { Day::One } else { Day::Two });
+        let text = match format {
+            GraphFormat::Dot => graph::dot(&graph),
+            GraphFormat::Svg => graph::svg(&graph),
+        };
+        return Ok(out.write_all(text.as_bytes())?);
+    }
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     if let Some(policy) = &policy {
         talk::line(format_args!("what never rotates keeps the key of its first day, whatever the policy says"));
@@ -379,7 +403,8 @@ fn print_page(out: &mut dyn Write) -> io::Result<()> {
         "\n## Edges\n\n\
          An edge is a promise: this verifier, with the trust that it really reads, accepts what this presenter presents. Before\n\
          anything is written, every edge must be shown to hold. Mutual TLS is two edges. `any by`: every certificate of that\n\
-         signer that has not expired, because they were handed out on request.\n"
+         signer that has not expired, because they were handed out on request.\n\n\
+         ![From what is presented, through signers and bundles, to who verifies it](trust.svg)\n"
     )?;
     edge_table().print_markdown(out)
 }
