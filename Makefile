@@ -25,7 +25,7 @@ test-fast: ## The tests that need nothing but Rust
 
 test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
 	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
-	@for target in $(FUZZ_TARGETS); do \
+	@mkdir -p fuzz/target; for target in $(FUZZ_TARGETS); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  log=fuzz/target/$$target.log; \
 	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 >$$log 2>&1 \
