@@ -8,4 +8,5 @@ pub mod issuance;
 pub mod key;
 pub mod policy;
 pub mod spec;
+pub mod trust;
 pub mod warning;

@@ -23,6 +23,7 @@ pub mod pem;
 pub mod public_key;
 pub mod random;
 pub mod signature;
+pub mod trust;
 pub mod verify;
 
 pub use bundle::Bundle;

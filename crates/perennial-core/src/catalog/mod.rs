@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use check::Defect;
 pub use hosts::{ClusterFacts, HostError, HostSource, Instance};
@@ -176,7 +176,7 @@ pub enum Leaf {
 }
 
 /// What a certificate is presented for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
     /// By a server to a client, for all its names.

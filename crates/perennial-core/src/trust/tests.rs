@@ -1,0 +1,281 @@
+//! What holds and what does not, in words; and the same questions put to a checker that shares no code with ours.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::fixtures::{day, edge, ids, world};
+use super::*;
+use crate::catalog::Purpose;
+
+/// The verdict on one leaf with its chain and one bundle.
+fn check(certificates: &str, presented: &str, bundle: &str, at: i64, expected: &str) {
+    let certificates = world(certificates);
+    let get = |ids: Vec<CertificateId>| -> Vec<CertificateFacts> {
+        ids.iter().map(|id| certificates.get(id).unwrap_or_else(|| panic!("no certificate {id}")).clone()).collect()
+    };
+    let (presented, bundle) = (get(ids(presented)), get(ids(bundle)));
+    let need = Need { purpose: Purpose::Client, hosts: &[], at: day(at) };
+    let chain: Vec<&CertificateFacts> = presented[1..].iter().collect();
+    let verdict = match best_path(&presented[0], &chain, &bundle.iter().collect::<Vec<_>>(), &need) {
+        Ok(until) => format!("until day {}", (0..500).find(|number| day(*number) == until).unwrap()),
+        Err(obstacle) => obstacle.to_string().replace("T12:00:00Z", ""),
+    };
+    assert_eq!(verdict, expected);
+}
+
+const ROTATION: &str = "
+    ca     s         days 0 to 100
+    ca     s#2       days 50 to 200
+    ca     s by s#2  days 50 to 150
+    ca     s#2 by s  days 50 to 100
+    client old by s  days 0 to 90
+    client new by s#2 days 50 to 120";
+
+#[test]
+fn a_leaf_is_accepted_by_who_trusts_its_signer() {
+    check(ROTATION, "old by s", "s", 10, "until day 90");
+    check(ROTATION, "old by s", "s#2", 60, "its signer s is not trusted");
+    check(ROTATION, "new by s#2", "s + s#2", 60, "until day 120");
+    check(ROTATION, "new by s#2", "s", 60, "its signer s is not trusted");
+}
+
+#[test]
+fn a_bridge_carries_both_ways_and_only_as_long_as_it_lasts() {
+    check(ROTATION, "old by s + s by s#2", "s#2", 60, "until day 90");
+    check(ROTATION, "new by s#2 + s#2 by s", "s", 60, "until day 100");
+    // In the bundle, the bridge itself is what is trusted.
+    check(ROTATION, "old by s", "s by s#2", 60, "until day 90");
+}
+
+#[test]
+fn the_longest_path_counts() {
+    let certificates = "
+        ca     a          days 0 to 20
+        ca     b          days 0 to 60
+        ca     m by a     days 0 to 80
+        ca     m by b     days 0 to 40
+        client x by m     days 0 to 90";
+    check(certificates, "x by m + m by a", "a", 1, "until day 20");
+    check(certificates, "x by m + m by a + m by b", "a + b", 1, "until day 40");
+    check(certificates, "x by m + m by a + m by b", "a + b", 30, "until day 40");
+    check(certificates, "x by m", "m by a", 30, "until day 80");
+}
+
+#[test]
+fn an_anchor_expires_like_everything_else() {
+    let certificates = "
+        ca     s      days 0 to 10
+        client x by s days 0 to 30";
+    check(certificates, "x by s", "s", 10, "until day 10");
+    check(certificates, "x by s", "s", 11, "its signer s is trusted, but is valid only from 2026-01-01 to 2026-01-11");
+    check(certificates, "x by s", "s", 31, "it is valid from 2026-01-01 to 2026-01-31");
+}
+
+#[test]
+fn what_may_not_sign_does_not() {
+    let certificates = "
+        ca     top            days 0 to 50, depth 0
+        ca     middle by top  days 0 to 50
+        server web            days 0 to 50
+        client x by middle    days 0 to 50
+        client y by web       days 0 to 50
+        client z by top       days 0 to 50
+        server w by top       days 0 to 50";
+    check(certificates, "z by top", "top", 1, "until day 50");
+    check(certificates, "x by middle + middle by top", "top", 1, "its signer top is not trusted");
+    check(certificates, "y by web", "web", 1, "its signer web is not trusted");
+    check(certificates, "w by top", "top", 1, "it is not for a client");
+}
+
+#[test]
+fn a_server_needs_every_name_under_which_it_is_dialled() {
+    let certificates = world("server web by s days 0 to 10\nca s days 0 to 10");
+    let leaf = certificates.get(&CertificateId("web by s".to_owned())).unwrap();
+    let anchor = certificates.get(&CertificateId("s".to_owned())).unwrap();
+    let missing = |hosts: &[&str]| {
+        let hosts: Vec<Host> = hosts.iter().map(|host| Host::parse(host)).collect();
+        let need = Need { purpose: Purpose::Server, hosts: &hosts, at: day(1) };
+        best_path(leaf, &[], &[anchor], &need).err().map(|obstacle| obstacle.to_string())
+    };
+    assert_eq!(missing(&["web.test", "a.wild.test", "WEB.test"]), None);
+    assert_eq!(missing(&["*.wild.test"]), None);
+    assert_eq!(missing(&["web.test", "a.b.wild.test"]).as_deref(), Some("it is not for the name a.b.wild.test"));
+    assert_eq!(missing(&["wild.test"]).as_deref(), Some("it is not for the name wild.test"));
+    assert_eq!(missing(&["10.0.0.1"]).as_deref(), Some("it is not for the name 10.0.0.1"));
+}
+
+/// The verdict on a write at day 60 that turns one edge into another, looking 40 days ahead.
+fn check_write(before: (&str, &str), after: (&str, &str), expected: &str) {
+    let certificates = world(ROTATION);
+    let (before, after) = ([edge(before.0, before.1)], [edge(after.0, after.1)]);
+    let write = Write { certificates: &certificates, before: &before, after: &after, now: day(60), horizon: day(100) };
+    let verdict = match prove(&write) {
+        Ok(()) => "allowed".to_owned(),
+        Err(refusal) => {
+            let number = (0..500).find(|number| day(*number) <= refusal.at && refusal.at < day(*number + 1)).unwrap();
+            format!("day {number}: {}", refusal.broken)
+        }
+    };
+    assert_eq!(verdict, expected);
+}
+
+#[test]
+fn trust_is_added_before_it_is_used_and_removed_after() {
+    let (old, new) = ("old by s", "new by s#2");
+    // Adding never hurts, whoever still holds what.
+    check_write(("s", old), ("s until day 61 | s + s#2", old), "allowed");
+    // The new leaf while somebody may still hold the old bundle.
+    check_write(
+        ("s until day 61 | s + s#2", old),
+        ("s until day 61 | s + s#2", "old by s until day 61 | new by s#2"),
+        "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted",
+    );
+    check_write(("s + s#2", old), ("s + s#2", "old by s until day 61 | new by s#2"), "allowed");
+    // Dropping the old signer while somebody may still present the old leaf.
+    check_write(
+        ("s + s#2", "old by s until day 61 | new by s#2"),
+        ("s + s#2 until day 61 | s#2", "old by s until day 61 | new by s#2"),
+        "day 60: whoever reads [s#2] refuses [old by s]: its signer s is not trusted",
+    );
+    check_write(("s + s#2", new), ("s + s#2 until day 61 | s#2", new), "allowed");
+}
+
+#[test]
+fn a_bridge_makes_the_order_irrelevant() {
+    let both = "old by s + s by s#2 until day 70 | new by s#2 + s#2 by s";
+    check_write(("s", "old by s + s by s#2"), ("s until day 70 | s#2", both), "allowed");
+}
+
+#[test]
+fn what_breaks_only_later_is_refused_now() {
+    // The old leaf ends on day 90, the signer on day 100: with the write, an old bundle is met on day 101 at the latest.
+    check_write(
+        ("s + s#2", "new by s#2"),
+        ("s + s#2", "new by s#2 until day 65 | old by s"),
+        "day 90: whoever reads [s + s#2] refuses [old by s]: it is valid from 2026-01-01T12:00:00Z to 2026-04-01T12:00:00Z",
+    );
+}
+
+#[test]
+fn a_broken_edge_does_not_block_its_repair() {
+    check_write(("s", "new by s#2"), ("s until day 61 | s#2", "new by s#2"), "allowed");
+    // But what holds besides must go on holding.
+    check_write(("s", "old by s until day 70 | new by s#2"), ("s#2", "old by s until day 70 | new by s#2"), "allowed");
+}
+
+/// An independent checker: trust spreads from the bundle to what it signed, until nothing new is trusted.
+fn naive_accepts(
+    leaf: &CertificateFacts,
+    chain: &[&CertificateFacts],
+    bundle: &[&CertificateFacts],
+    at: Timestamp,
+) -> bool {
+    let usable = |it: &CertificateFacts| it.validity.not_before <= at && at <= it.validity.not_after && it.connects;
+    let own_anchor = leaf.signed_by.as_ref() == Some(&leaf.subject) && bundle.iter().any(|it| it.id == leaf.id);
+    // Nobody vouches for themselves by another certificate of their own.
+    let others = |list: &[&CertificateFacts]| -> Vec<CertificateFacts> {
+        list.iter().filter(|it| it.subject != leaf.subject).map(|it| (*it).clone()).collect()
+    };
+    let (chain, bundle) = (others(chain), others(bundle));
+    let mut trusted: BTreeSet<Principal> =
+        bundle.iter().filter(|it| usable(it) && it.ca.is_some()).map(|it| it.subject.clone()).collect();
+    loop {
+        let more: Vec<Principal> = chain
+            .iter()
+            .filter(|it| usable(it) && it.ca.is_some() && it.signed_by.as_ref().is_some_and(|by| trusted.contains(by)))
+            .map(|it| it.subject.clone())
+            .filter(|subject| !trusted.contains(subject))
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        trusted.extend(more);
+    }
+    usable(leaf) && (own_anchor || leaf.signed_by.as_ref().is_some_and(|by| trusted.contains(by)))
+}
+
+/// A certificate of few names and keys, so that loops, bridges and coincidences are common.
+fn any_certificate() -> impl Strategy<Value = CertificateFacts> {
+    (0..4_usize, 0..4_usize, 0..10_i64, 0..10_i64, any::<bool>(), prop::bool::weighted(0.9), any::<u32>()).prop_map(
+        |(subject, signer, from, length, is_ca, connects, id)| {
+            let principal =
+                |number: usize| Principal { name: format!("n{}", number % 3), key: KeyId(number.to_string()) };
+            CertificateFacts {
+                id: CertificateId(format!("{id}-{subject}-{signer}")),
+                subject: principal(subject),
+                signed_by: Some(principal(signer)),
+                validity: crate::spec::Validity { not_before: day(from), not_after: day(from + length) },
+                ca: is_ca.then_some(PathLength::Unlimited),
+                serves: true,
+                connects,
+                hosts: Vec::new(),
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_search_and_the_independent_checker_agree(
+        certificates in prop::collection::vec(any_certificate(), 1..9),
+        split in 0..9_usize,
+        at in 0..20_i64,
+    ) {
+        let (leaf, rest) = certificates.split_first().unwrap();
+        let (chain, bundle) = rest.split_at(split.min(rest.len()));
+        let (chain, bundle): (Vec<_>, Vec<_>) = (chain.iter().collect(), bundle.iter().collect());
+        let need = |at| Need { purpose: Purpose::Client, hosts: &[], at };
+        let found = best_path(leaf, &chain, &bundle, &need(day(at)));
+        prop_assert_eq!(found.is_ok(), naive_accepts(leaf, &chain, &bundle, day(at)), "{:?}", found);
+        // The end that the path promises is its last second, and no later day is better from here on by this path alone.
+        if let Ok(until) = found {
+            prop_assert!(naive_accepts(leaf, &chain, &bundle, until));
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_proved_breaks_what_held(
+        certificates in prop::collection::vec(any_certificate(), 4..9),
+        before in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
+        after in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
+        overlap in 0..6_i64,
+    ) {
+        let all: Certificates = certificates.iter().cloned().collect();
+        let pick = |indices: &[prop::sample::Index]| -> Vec<CertificateId> {
+            indices.iter().map(|index| index.get(&certificates).id.clone()).collect()
+        };
+        let version = |members: Vec<CertificateId>, in_use| Version { name: String::new(), members, in_use };
+        let state = |bundles: Vec<Version>| EdgeState {
+            name: String::new(),
+            bundles,
+            leaves: vec![version(vec![certificates[0].id.clone()], InUse::Always)],
+            purpose: Purpose::Client,
+            hosts: Vec::new(),
+        };
+        let (now, horizon) = (day(5), day(12));
+        let old = [state(vec![version(pick(&before), InUse::Always)])];
+        let new = [state(vec![
+            version(pick(&before), InUse::Until(day(5 + overlap))),
+            version(pick(&after), InUse::Always),
+        ])];
+        let write = Write { certificates: &all, before: &old, after: &new, now, horizon };
+        let holds = |edge: &EdgeState, at| {
+            edge.bundles.iter().filter(|version| version.in_use.contains(at)).all(|version| {
+                let bundle: Vec<&CertificateFacts> = version.members.iter().filter_map(|id| all.get(id)).collect();
+                naive_accepts(&certificates[0], &[], &bundle, at)
+            })
+        };
+        // Every quarter of a day: finer than anything that happens here.
+        let times = (0..28).map(|quarter| now + jiff::SignedDuration::from_hours(6 * quarter));
+        let breaks = times.filter(|at| *at <= horizon).any(|at| holds(&old[0], at) && !holds(&new[0], at));
+        if breaks {
+            prop_assert!(prove(&write).is_err());
+        }
+        if prove(&write).is_ok() {
+            prop_assert!(!breaks);
+        }
+    }
+}
