@@ -7,6 +7,7 @@ pub mod install;
 pub mod issuance;
 pub mod key;
 pub mod policy;
+pub mod rules;
 pub mod spec;
 pub mod trust;
 pub mod warning;

@@ -1,0 +1,120 @@
+//! The rules for bundles: trust is added first and removed last.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::Observed;
+use crate::trust::{CertificateId, Certificates};
+
+/// A bundle as it was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BundleState {
+    /// Every certificate in it that can be read, in order.
+    pub members: Vec<CertificateId>,
+    /// What could not be read, each with its reason.
+    pub damage: Vec<String>,
+    /// Whether it is written as we would write it: each certificate once, in the order of their bytes.
+    pub is_canonical: bool,
+}
+
+/// What a bundle is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct BundleInputs<'a> {
+    /// The certificates of the current signers, and of bundles that flow into it.
+    pub current: &'a [CertificateId],
+    /// Signers that live leaves still need, wherever they are known from: what a deleted bundle is rebuilt from.
+    pub needed: &'a [CertificateId],
+    /// All certificates.
+    pub certificates: &'a Certificates,
+    /// The instant.
+    pub now: Timestamp,
+}
+
+/// A bundle that is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleChange {
+    /// What is to be in it, as a set: it is written in the order of the bytes, so that no rollout is about order.
+    pub members: BTreeSet<CertificateId>,
+    /// Why.
+    pub reason: BundleReason,
+}
+
+/// Why a bundle is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum BundleReason {
+    /// There is none.
+    Absent,
+    /// What is there is no bundle at all.
+    Unreadable {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is there, and empty.
+    Empty,
+    /// Some of it cannot be read; the rest stays.
+    Damaged {
+        /// What was lost.
+        damage: Vec<String>,
+    },
+    /// A signer came, or an expired one went.
+    SignerUpdate {
+        /// New in it.
+        added: Vec<CertificateId>,
+        /// No longer in it.
+        removed: Vec<CertificateId>,
+    },
+    /// The same certificates, written differently.
+    NotCanonical,
+}
+
+/// What is to be done about a bundle; none leaves it as it is.
+pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -> Option<BundleChange> {
+    let is_alive = |id: &&CertificateId| {
+        inputs.certificates.get(id).is_some_and(|certificate| inputs.now < certificate.validity.not_after)
+    };
+    let rebuilt = || inputs.current.iter().chain(inputs.needed).filter(is_alive).cloned().collect();
+    let state = match found {
+        Observed::Absent => return Some(BundleChange { members: rebuilt(), reason: BundleReason::Absent }),
+        Observed::Unreadable { why } => {
+            let reason = BundleReason::Unreadable { why: why.clone() };
+            return Some(BundleChange { members: rebuilt(), reason });
+        }
+        Observed::Present(state) => state,
+    };
+    let held: BTreeSet<CertificateId> = state.members.iter().cloned().collect();
+    let members: BTreeSet<CertificateId> = inputs.current.iter().chain(&held).filter(is_alive).cloned().collect();
+    let reason = if !state.damage.is_empty() {
+        BundleReason::Damaged { damage: state.damage.clone() }
+    } else if held.is_empty() && !members.is_empty() {
+        BundleReason::Empty
+    } else if members != held {
+        let difference = |one: &BTreeSet<_>, other: &BTreeSet<_>| one.difference(other).cloned().collect();
+        BundleReason::SignerUpdate { added: difference(&members, &held), removed: difference(&held, &members) }
+    } else if !state.is_canonical {
+        BundleReason::NotCanonical
+    } else {
+        return None;
+    };
+    Some(BundleChange { members, reason })
+}
+
+impl fmt::Display for BundleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |ids: &[CertificateId]| ids.iter().map(CertificateId::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            BundleReason::Absent => f.write_str("configmap doesn't exist"),
+            BundleReason::Unreadable { why } => write!(f, "unusable: {why}"),
+            BundleReason::Empty => f.write_str("configmap is empty"),
+            BundleReason::Damaged { damage } => write!(f, "damaged: {}", damage.join("; ")),
+            BundleReason::SignerUpdate { added, removed } => {
+                write!(f, "signer update: added [{}], removed expired [{}]", list(added), list(removed))
+            }
+            BundleReason::NotCanonical => f.write_str("duplicates or order"),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The rules of rotation: for a signer, a bundle and a certificate each one ordered list of small checks, first match wins.
+//!
+//! A rule sees one object and answers from data alone. It does not know whether its wish is safe: that is for
+//! [`crate::trust`] to prove before anything is written.
+
+mod bundle;
+mod reason;
+mod secret;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, decide_bundle};
+pub use reason::{Reason, Waiting};
+pub use secret::{SignerCase, TargetCase, decide_signer, decide_target};
+pub use timing::{Timing, canonical_hosts};
+
+use crate::spec::Host;
+use crate::trust::CertificateFacts;
+
+/// What was found of an object. A half-filled cache cannot be expressed: somebody has looked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Observed<T> {
+    /// It is not there.
+    Absent,
+    /// It is there, but cannot be used.
+    Unreadable {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is there.
+    Present(T),
+}
+
+/// A Secret with a certificate and its key, as far as decisions look at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretState {
+    /// The certificate, from its bytes.
+    pub certificate: CertificateFacts,
+    /// The instant of issue, as recorded; none on what others issued, which then counts from `not_before`.
+    pub issued_at: Option<Timestamp>,
+    /// `auth.openshift.io/certificate-not-after`.
+    pub not_after: Annotation,
+    /// `auth.openshift.io/certificate-not-before`.
+    pub not_before: Annotation,
+    /// Whether `auth.openshift.io/certificate-issuer` is there.
+    pub names_issuer: bool,
+    /// The reason of the last forced rotation that it went through.
+    pub forced: Option<String>,
+}
+
+/// An annotation that holds an instant. The bytes decide; but people rotate by removing or garbling one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Annotation {
+    /// It is not there, or empty.
+    Missing,
+    /// It is no instant.
+    Garbled(String),
+    /// It is an instant.
+    Readable,
+}
+
+/// How eagerly a rotation is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// By all rules.
+    Normal,
+    /// Only what is absent, unusable or expired, and names that changed: for recovery beside a running operator.
+    OnlyWhenExpired,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays. Nothing changes before `look_again` unless something happens.
+    Keep {
+        /// When time alone changes the answer.
+        look_again: Timestamp,
+    },
+    /// It is due, but something comes first.
+    Wait(Waiting),
+    /// It is to be issued.
+    Issue(Reason),
+}
+
+/// Names, each once and in order, so that sets can be compared.
+pub type HostSet = std::collections::BTreeSet<Host>;

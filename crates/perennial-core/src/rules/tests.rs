@@ -1,0 +1,337 @@
+//! The scenarios of rotation as data: what was found, when, and what is to be done. Day 0 is the day of issue.
+
+use jiff::SignedDuration;
+
+use super::*;
+use crate::catalog::{Catalog, Row, TimeScale};
+use crate::spec::Validity;
+use crate::trust::fixtures::{day, ids, world};
+use crate::trust::{CertificateId, KeyId, Principal};
+
+fn row(id: &str) -> &'static Row {
+    Catalog::builtin().row(id).unwrap()
+}
+
+fn principal(name: &str) -> Principal {
+    Principal { name: name.to_owned(), key: KeyId(name.to_owned()) }
+}
+
+/// A Secret whose certificate was issued on day 0 and lives for `days`, with all its annotations.
+fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
+    SecretState {
+        certificate: CertificateFacts {
+            id: CertificateId("it".to_owned()),
+            subject: principal("it"),
+            signed_by: Some(principal(signer)),
+            validity: Validity { not_before: day(0) - SignedDuration::from_mins(5), not_after: day(days) },
+            ca: None,
+            serves: true,
+            connects: true,
+            hosts: hosts.iter().map(|host| Host::parse(host)).collect(),
+        },
+        issued_at: Some(day(0)),
+        not_after: Annotation::Readable,
+        not_before: Annotation::Readable,
+        names_issuer: true,
+        forced: None,
+    }
+}
+
+/// The verdict in words, with days for instants.
+fn words(verdict: &Verdict) -> String {
+    let text = match verdict {
+        Verdict::Keep { look_again } => format!("keep, look again at {look_again}"),
+        Verdict::Wait(waiting) => format!("wait: {waiting}"),
+        Verdict::Issue(reason) => format!("issue: {reason}"),
+    };
+    (0..4000).fold(text, |text, number| text.replace(&day(number).to_string(), &format!("day {number}")))
+}
+
+/// A signer that lives a year and is refreshed after 292 days.
+fn check_signer(found: &Observed<SecretState>, at: Timestamp, expected: &str) {
+    check_signer_with(found, at, None, Mode::Normal, expected);
+}
+
+fn check_signer_with(found: &Observed<SecretState>, now: Timestamp, forced: Option<&str>, mode: Mode, expected: &str) {
+    let row = row("kube-apiserver-to-kubelet-signer");
+    let case = SignerCase { row, found, forced, mode, now, scale: TimeScale::FULL };
+    assert_eq!(words(&decide_signer(&case)), expected);
+}
+
+fn present(change: impl Fn(&mut SecretState)) -> Observed<SecretState> {
+    let mut secret = secret("it", 365, &[]);
+    change(&mut secret);
+    Observed::Present(secret)
+}
+
+fn second() -> SignedDuration {
+    SignedDuration::from_secs(1)
+}
+
+#[test]
+fn a_signer_is_issued_when_it_is_absent_unusable_or_asked_for() {
+    check_signer(&Observed::Absent, day(1), "issue: secret doesn't exist");
+    // The original keeps a signer with good annotations and no data for ever; here it heals.
+    let unusable = Observed::Unreadable { why: "tls.crt is empty".to_owned() };
+    check_signer(&unusable, day(1), "issue: unusable: tls.crt is empty");
+    check_signer(&present(|it| it.not_after = Annotation::Missing), day(1), "issue: missing notAfter");
+    check_signer(&present(|it| it.not_before = Annotation::Missing), day(1), "issue: missing notBefore");
+    let garbled = |it: &mut SecretState| it.not_after = Annotation::Garbled("soon".to_owned());
+    check_signer(&present(garbled), day(1), "issue: bad expiry: \"soon\"");
+}
+
+#[test]
+fn a_signer_is_due_to_the_second() {
+    let found = present(|_| {});
+    check_signer(&found, day(292) - second(), "keep, look again at day 292");
+    // 80 % of 365 days is the 292nd; that rule comes first.
+    check_signer(&found, day(292), "issue: past refresh time (80% of validity) since day 292");
+    let long = present(|it| it.certificate.validity.not_after = day(400));
+    check_signer(&long, day(292) - second(), "keep, look again at day 292");
+    check_signer(&long, day(292), "issue: past its refresh time day 292");
+    let short = present(|it| it.certificate.validity.not_after = day(10));
+    check_signer(&short, day(8) - second(), "keep, look again at day 8");
+    check_signer(&short, day(8), "issue: past refresh time (80% of validity) since day 8");
+    check_signer(&short, day(10), "issue: past refresh time (80% of validity) since day 8");
+    check_signer(&short, day(10) + second(), "issue: already expired at day 10");
+}
+
+#[test]
+fn an_age_counts_from_the_issue_and_without_its_record_from_the_beginning() {
+    let adopted = present(|it| {
+        it.issued_at = None;
+        it.certificate.validity = Validity { not_before: day(2), not_after: day(367) };
+    });
+    check_signer(&adopted, day(294) - second(), "keep, look again at day 294");
+    check_signer(&adopted, day(294), "issue: past refresh time (80% of validity) since day 294");
+}
+
+#[test]
+fn recovery_issues_only_what_is_gone() {
+    let check = |found: &Observed<SecretState>, at, expected| {
+        check_signer_with(found, at, Some("please"), Mode::OnlyWhenExpired, expected);
+    };
+    check(&present(|_| {}), day(300), "keep, look again at 2027-01-01T12:00:01Z");
+    check(&present(|_| {}), day(365) + second(), "issue: already expired at day 365");
+    check(&Observed::Absent, day(1), "issue: secret doesn't exist");
+    check(&present(|it| it.not_after = Annotation::Missing), day(1), "issue: missing notAfter");
+}
+
+#[test]
+fn a_rotation_is_forced_at_most_once_for_each_reason() {
+    let check = |recorded: Option<&str>, forced: Option<&str>, expected| {
+        let found = present(|it| it.forced = recorded.map(str::to_owned));
+        check_signer_with(&found, day(1), forced, Mode::Normal, expected);
+    };
+    check(None, Some("leaked"), "issue: forced rotation: leaked");
+    check(Some("leaked"), Some("leaked"), "keep, look again at day 292");
+    check(Some("leaked"), Some("again"), "issue: forced rotation: again");
+    check(Some("leaked"), None, "keep, look again at day 292");
+    check(None, Some(""), "keep, look again at day 292");
+}
+
+/// What is asked about a certificate, beside what was found.
+struct Asked<'a> {
+    row: &'a str,
+    at: Timestamp,
+    hosts: &'a [&'a str],
+    signer: &'a str,
+    usable_on: i64,
+    bundle: &'a [&'a str],
+    mode: Mode,
+}
+
+impl Default for Asked<'_> {
+    fn default() -> Self {
+        Asked {
+            row: "kubelet-client",
+            at: day(1),
+            hosts: &[],
+            signer: "s1",
+            usable_on: 0,
+            bundle: &["s1"],
+            mode: Mode::Normal,
+        }
+    }
+}
+
+fn check_target(found: &Observed<SecretState>, asked: &Asked<'_>, expected: &str) {
+    let hosts: Vec<Host> = asked.hosts.iter().map(|host| Host::parse(host)).collect();
+    let bundle: Vec<Principal> = asked.bundle.iter().map(|name| principal(name)).collect();
+    let case = TargetCase {
+        common: SignerCase {
+            row: row(asked.row),
+            found,
+            forced: None,
+            mode: asked.mode,
+            now: asked.at,
+            scale: TimeScale::FULL,
+        },
+        identity: asked.row,
+        hosts: &canonical_hosts(&hosts),
+        signer: &principal(asked.signer),
+        signer_usable_at: day(asked.usable_on),
+        bundle: &bundle,
+    };
+    assert_eq!(words(&decide_target(&case)), expected);
+}
+
+fn leaf(days: i64) -> Observed<SecretState> {
+    Observed::Present(secret("s1", days, &[]))
+}
+
+#[test]
+fn a_leaf_is_due_to_the_second() {
+    let at = |at| Asked { at, ..Asked::default() };
+    check_target(&Observed::Absent, &at(day(1)), "issue: secret doesn't exist");
+    check_target(&leaf(30), &at(day(15) - second()), "keep, look again at day 15");
+    check_target(&leaf(30), &at(day(15)), "issue: past its refresh time day 15");
+    check_target(&leaf(10), &at(day(8) - second()), "keep, look again at day 8");
+    check_target(&leaf(10), &at(day(8)), "issue: past refresh time (80% of validity) since day 8");
+    check_target(&leaf(10), &at(day(10) + second()), "issue: already expired at day 10");
+    let recovery = |at| Asked { at, mode: Mode::OnlyWhenExpired, ..Asked::default() };
+    check_target(&leaf(30), &recovery(day(20)), "keep, look again at day 24");
+    check_target(&leaf(30), &recovery(day(30) + second()), "issue: already expired at day 30");
+}
+
+#[test]
+fn a_refresh_waits_until_verifiers_have_the_new_signer_but_not_for_the_old_one() {
+    let asked = |at, usable_on| Asked { at, signer: "s2", usable_on, bundle: &["s1", "s2"], ..Asked::default() };
+    check_target(&leaf(30), &asked(day(15), 17), "wait: signer too young until day 17");
+    check_target(&leaf(30), &asked(day(17) - second(), 17), "wait: signer too young until day 17");
+    check_target(&leaf(30), &asked(day(17), 17), "issue: past its refresh time day 15");
+    // Under the signer it already has, there is nobody to wait for.
+    let same = Asked { at: day(15), usable_on: 17, ..Asked::default() };
+    check_target(&leaf(30), &same, "issue: past its refresh time day 15");
+    // 80 % and the end wait for no signer's age; the proof has the last word on them.
+    check_target(&leaf(30), &asked(day(24), 99), "issue: past refresh time (80% of validity) since day 24");
+}
+
+#[test]
+fn lineage_is_a_signature_and_not_a_name() {
+    let namesake = |key: &str| Principal { name: "s1".to_owned(), key: KeyId(key.to_owned()) };
+    let mut found = secret("s1", 30, &[]);
+    found.certificate.signed_by = Some(namesake("another key"));
+    check_target(&Observed::Present(found.clone()), &Asked::default(), "issue: issuer not in ca bundle");
+    found.certificate.signed_by = None;
+    check_target(&Observed::Present(found.clone()), &Asked::default(), "issue: issuer not in ca bundle");
+    found.certificate.signed_by = Some(principal("s1"));
+    check_target(&Observed::Present(found.clone()), &Asked::default(), "keep, look again at day 15");
+    let several = Asked { bundle: &["s0", "s1", "s2"], ..Asked::default() };
+    check_target(&Observed::Present(found.clone()), &several, "keep, look again at day 15");
+    found.names_issuer = false;
+    check_target(&Observed::Present(found), &Asked::default(), "issue: missing issuer name");
+}
+
+#[test]
+fn a_leaf_follows_a_new_signer_at_once_only_where_its_row_says_so() {
+    let asked = |row, usable_on| Asked {
+        row,
+        signer: "s2",
+        usable_on,
+        bundle: &["s1", "s2"],
+        hosts: &["a.test"],
+        ..Asked::default()
+    };
+    let found = || Observed::Present(secret("s1", 1095, &["a.test"]));
+    check_target(&found(), &asked("etcd-serving-<node>", 1), "issue: cert not signed by most recent signer");
+    check_target(&found(), &asked("etcd-serving-<node>", 3), "wait: signer too young until day 3");
+    check_target(&leaf(30), &asked("kubelet-client", 1), "keep, look again at day 15");
+}
+
+#[test]
+fn names_are_compared_as_sets_and_addresses_as_addresses() {
+    let check = |found: &[&str], wanted: &[&str], expected: &str| {
+        let found = Observed::Present(secret("s1", 30, found));
+        let asked = |mode| Asked { row: "localhost-serving-cert-certkey", hosts: wanted, mode, ..Asked::default() };
+        check_target(&found, &asked(Mode::Normal), expected);
+        if expected.starts_with("issue") {
+            check_target(&found, &asked(Mode::OnlyWhenExpired), expected);
+        }
+    };
+    check(&["foo"], &["foo"], "keep, look again at day 15");
+    check(&["foo", "bar"], &["bar", "foo"], "keep, look again at day 15");
+    check(&["2001:db8::1"], &["2001:0DB8:0::0:1"], "keep, look again at day 15");
+    check(&["::ffff:10.0.0.1"], &["10.0.0.1"], "keep, look again at day 15");
+    check(&["Foo.Test"], &["foo.test"], "keep, look again at day 15");
+    let differ = |extra: &str, missing: &str| {
+        format!("issue: hostnames differ: existing-not-required [{extra}], required-not-existing [{missing}]")
+    };
+    check(&[], &["foo"], &differ("", "foo"));
+    check(&["foo", "bar"], &["foo"], &differ("bar", ""));
+    check(&["foo"], &["foo", "bar"], &differ("", "bar"));
+    check(&["foo", "old"], &["foo", "new"], &differ("old", "new"));
+    check(&["10.0.0.1"], &["10.0.0.2"], &differ("10.0.0.1", "10.0.0.2"));
+}
+
+#[test]
+fn many_certificates_of_one_row_are_spread_and_each_always_the_same() {
+    let refresh = |row_id: &str, identity: &str| {
+        Timing::of(row(row_id), identity, &secret("s1", 730, &[]), TimeScale::FULL).refresh_at
+    };
+    let instants: std::collections::BTreeSet<Timestamp> =
+        (0..50).map(|number| refresh("service-serving", &format!("shop/web-{number}"))).collect();
+    assert!(instants.len() > 45, "{} of 50", instants.len());
+    assert!(instants.iter().all(|at| day(584 - 30) < *at && *at <= day(584)));
+    assert_eq!(refresh("service-serving", "shop/web-1"), refresh("service-serving", "shop/web-1"));
+    assert_eq!(refresh("kubelet-client", "anything"), day(15));
+}
+
+const SIGNERS: &str = "
+    ca old     days 0 to 10
+    ca new     days 5 to 100
+    ca current days 8 to 200";
+
+fn bundle(members: &str) -> Observed<BundleState> {
+    Observed::Present(BundleState { members: ids(members), damage: Vec::new(), is_canonical: true })
+}
+
+/// A bundle whose current signer is `current`; `needed` is what live leaves still need.
+fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expected: &str) {
+    let certificates = world(SIGNERS);
+    let (current, needed) = (ids("current"), ids(needed));
+    let inputs = BundleInputs { current: &current, needed: &needed, certificates: &certificates, now: at };
+    let verdict = decide_bundle(found, &inputs).map_or_else(
+        || "keep".to_owned(),
+        |change| {
+            let members: Vec<String> = change.members.iter().map(ToString::to_string).collect();
+            format!("[{}]: {}", members.join(" "), change.reason)
+        },
+    );
+    assert_eq!(verdict, expected);
+}
+
+#[test]
+fn a_bundle_gains_the_signer_and_loses_only_what_has_expired() {
+    check_bundle(&bundle("current"), "", day(9), "keep");
+    check_bundle(&bundle("old + current"), "", day(9), "keep");
+    check_bundle(&bundle("old"), "", day(9), "[current old]: signer update: added [current], removed expired []");
+    let last = day(10);
+    check_bundle(&bundle("old + current"), "", last - second(), "keep");
+    check_bundle(&bundle("old + current"), "", last, "[current]: signer update: added [], removed expired [old]");
+    check_bundle(&bundle(""), "", day(9), "[current]: configmap is empty");
+}
+
+#[test]
+fn a_bundle_that_is_gone_is_rebuilt_from_what_leaves_still_need() {
+    check_bundle(&Observed::Absent, "", day(9), "[current]: configmap doesn't exist");
+    check_bundle(&Observed::Absent, "new + old", day(20), "[current new]: configmap doesn't exist");
+    let unusable = Observed::Unreadable { why: "no PEM".to_owned() };
+    check_bundle(&unusable, "new", day(20), "[current new]: unusable: no PEM");
+}
+
+#[test]
+fn a_damaged_bundle_keeps_what_can_be_read() {
+    let state =
+        BundleState { members: ids("new"), damage: vec!["block 2 is no certificate".to_owned()], is_canonical: false };
+    check_bundle(&Observed::Present(state), "", day(20), "[current new]: damaged: block 2 is no certificate");
+}
+
+#[test]
+fn a_bundle_is_rewritten_for_duplicates_and_order_once() {
+    let state = |is_canonical| {
+        Observed::Present(BundleState { members: ids("new + current + new"), damage: Vec::new(), is_canonical })
+    };
+    check_bundle(&state(false), "", day(20), "[current new]: duplicates or order");
+    check_bundle(&state(true), "", day(20), "keep");
+}
