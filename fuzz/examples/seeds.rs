@@ -54,7 +54,8 @@ fn spec(name: &str, usage: Usage) -> CertificateSpec {
             common_name: name.to_owned(),
             organizations: vec!["system:masters".to_owned(), "dev@example".to_owned()],
             organizational_units: vec!["unit".to_owned()],
-        },
+        }
+        .into(),
         usage,
         hosts: if usage.serves() { hosts.into() } else { Vec::new() },
         validity: Validity {

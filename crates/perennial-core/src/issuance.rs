@@ -54,7 +54,7 @@ impl Circumstances<'_> {
         let resolved = self.policy.resolve(self.catalog.override_name(row), row.usage);
         let validity = validity(self.now, row.validity, self.scale, signer)?;
         let spec = CertificateSpec {
-            subject: row.resolve_subject(instance, self.now, &hosts),
+            subject: row.resolve_subject(instance, self.now, &hosts).into(),
             usage: row.usage,
             hosts,
             validity,

@@ -13,7 +13,7 @@ use crate::policy::Usage;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateSpec {
     /// Who it is.
-    pub subject: Subject,
+    pub subject: SubjectSpec,
     /// What it is for: decides the CA flag, key usage and extended key usage.
     pub usage: Usage,
     /// The names it serves: the subject alternative names, in this order.
@@ -24,6 +24,16 @@ pub struct CertificateSpec {
     pub key: KeySpec,
     /// Further extensions, appended as they are.
     pub extensions: Vec<Extension>,
+}
+
+/// The subject of a certificate to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SubjectSpec {
+    /// Written from its parts.
+    New(Subject),
+    /// The DER of one that exists, kept byte for byte: some verifiers compare bytes.
+    Kept(Vec<u8>),
 }
 
 /// A distinguished name in the parts that Kubernetes reads: the user and its groups.
@@ -67,6 +77,12 @@ pub struct Extension {
     pub critical: bool,
     /// The DER inside the extension's OCTET STRING.
     pub value: Vec<u8>,
+}
+
+impl From<Subject> for SubjectSpec {
+    fn from(subject: Subject) -> SubjectSpec {
+        SubjectSpec::New(subject)
+    }
 }
 
 impl Subject {

@@ -34,7 +34,7 @@ fn spec(usage: Usage, subject: Subject, key: KeySpec, days: i64) -> CertificateS
     } else {
         Vec::new()
     };
-    CertificateSpec { subject, usage, hosts, validity: life(days), key, extensions: Vec::new() }
+    CertificateSpec { subject: subject.into(), usage, hosts, validity: life(days), key, extensions: Vec::new() }
 }
 
 fn ca(name: &str, kind: KeySpec, key: &PrivateKey) -> Certificate {

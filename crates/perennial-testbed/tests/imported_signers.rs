@@ -20,7 +20,7 @@ fn spec(usage: Usage, name: &str) -> CertificateSpec {
     let hosts = if usage == Usage::Serving { vec![Host::Dns(NAME.to_owned())] } else { Vec::new() };
     let validity = Validity { not_before: at - day, not_after: at + day };
     CertificateSpec {
-        subject: Subject::common_name(name),
+        subject: Subject::common_name(name).into(),
         usage,
         hosts,
         validity,

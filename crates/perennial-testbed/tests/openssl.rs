@@ -58,7 +58,7 @@ fn make(plan: &[Planned]) -> (Vec<Made>, Vec<Certificate>) {
     for planned in plan {
         let key = PrivateKey::generate("ECDSA P256".parse().unwrap()).unwrap();
         let spec = |usage, days: (i64, i64)| CertificateSpec {
-            subject: Subject::common_name(format!("name {}", planned.name)),
+            subject: Subject::common_name(format!("name {}", planned.name)).into(),
             usage,
             hosts: vec![Host::parse("localhost")],
             validity: Validity { not_before: day(days.0), not_after: day(days.1) },

@@ -32,7 +32,7 @@ pub(crate) fn at(text: &str) -> Timestamp {
 /// Valid for all of 2030.
 pub(crate) fn spec(common_name: &str, usage: Usage) -> CertificateSpec {
     CertificateSpec {
-        subject: Subject::common_name(common_name),
+        subject: Subject::common_name(common_name).into(),
         usage,
         hosts: if usage.serves() { vec![Host::parse("localhost"), Host::parse("127.0.0.1")] } else { Vec::new() },
         validity: validity("2030-01-01T00:00:00Z", "2030-12-31T23:59:59Z"),

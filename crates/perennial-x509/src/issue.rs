@@ -10,7 +10,7 @@ use der::asn1::{AnyRef, BitStringRef, GeneralizedTime, UintRef, UtcTime};
 use der::{DateTime, Encode, Sequence};
 use jiff::Timestamp;
 use perennial_core::policy::Usage;
-use perennial_core::spec::{CertificateSpec, Validity};
+use perennial_core::spec::{CertificateSpec, SubjectSpec, Validity};
 use x509_cert::ext::Extension;
 use x509_cert::time::Time;
 
@@ -187,7 +187,10 @@ pub(crate) fn sign(
 }
 
 fn subject_of(spec: &CertificateSpec) -> Result<Name, IssueError> {
-    let subject = Name::from_subject(&spec.subject)?;
+    let subject = match &spec.subject {
+        SubjectSpec::New(subject) => Name::from_subject(subject)?,
+        SubjectSpec::Kept(der) => Name::from_der(der)?,
+    };
     match (subject.is_empty(), spec.usage) {
         (true, Usage::Signer) => Err(IssueError::CaWithoutSubject),
         (true, _) if spec.hosts.is_empty() => Err(IssueError::Nameless),

@@ -27,7 +27,7 @@ fn keys(kind: KeySpec) -> [&'static PrivateKey; 2] {
 fn spec(name: &str, usage: Usage) -> CertificateSpec {
     let hosts = ["api.example.com", "*.apps.example.com", "10.0.0.1", "fd00::1"].map(Host::parse);
     CertificateSpec {
-        subject: Subject { organizations: vec!["system:masters".into()], ..Subject::common_name(name) },
+        subject: Subject { organizations: vec!["system:masters".into()], ..Subject::common_name(name) }.into(),
         usage,
         hosts: if usage.serves() { hosts.into() } else { Vec::new() },
         validity: Validity { not_before: START.parse().unwrap(), not_after: END.parse().unwrap() },

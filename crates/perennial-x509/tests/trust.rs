@@ -40,7 +40,7 @@ fn day(number: i64) -> Timestamp {
 fn spec(usage: Usage, name: String, validity: Validity) -> CertificateSpec {
     let hosts = if usage.serves() { vec![Host::Dns("web.test".to_owned())] } else { Vec::new() };
     let subject = Subject::common_name(name);
-    CertificateSpec { subject, usage, hosts, validity, key: KeySpec::ALL[3], extensions: Vec::new() }
+    CertificateSpec { subject: subject.into(), usage, hosts, validity, key: KeySpec::ALL[3], extensions: Vec::new() }
 }
 
 /// Makes what can be made; what would outlive its signer is cut to fit, what cannot fit is left out.

@@ -37,7 +37,7 @@ fn spec(usage: Usage, key: KeySpec) -> CertificateSpec {
     let subject =
         Subject { organizations: vec!["kube-master".to_owned()], ..Subject::common_name("system:kube-apiserver") };
     let validity = Validity { not_before, not_after: not_before + SignedDuration::from_hours(24) };
-    CertificateSpec { subject, usage, hosts, validity, key, extensions: Vec::new() }
+    CertificateSpec { subject: subject.into(), usage, hosts, validity, key, extensions: Vec::new() }
 }
 
 fn signer(key: KeySpec) -> (Certificate, PrivateKey) {

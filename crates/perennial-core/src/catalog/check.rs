@@ -519,6 +519,18 @@ mod tests {
     }
 
     #[test]
+    fn well_known_certificates_have_their_documented_categories() {
+        let well_known: Vec<Certificate> =
+            Catalog::builtin().certificates.iter().filter(|it| it.well_known).copied().collect();
+        let categories =
+            |range: std::ops::Range<usize>| well_known[range].iter().map(|it| it.category).collect::<Vec<_>>();
+        assert_eq!(categories(0..15), [Category::Signer; 15]);
+        assert_eq!(categories(15..24), [Category::Serving; 9]);
+        assert_eq!(categories(24..32), [Category::Client; 8]);
+        assert_eq!(well_known.len(), 32);
+    }
+
+    #[test]
     fn the_names_that_documents_confuse_are_told_apart() {
         let certificate_in = |id: &str| Catalog::builtin().row(id).map(|row| row.certificate);
         assert_eq!(certificate_in("kubelet-client"), Some("kube-apiserver-to-kubelet-client"));

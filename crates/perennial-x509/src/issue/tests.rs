@@ -6,7 +6,7 @@ use perennial_core::spec::{Extension, Host, Subject};
 
 use super::*;
 use crate::asn1::hex;
-use crate::fixtures::{Ca, Edit, at, fresh_key, key, reshaped, rewritten, spec, validity, with_path_length_zero};
+use crate::fixtures::{Ca, Edit, at, fresh_key, key, reshaped, rewritten, spec, tlv, validity, with_path_length_zero};
 
 fn describe(certificate: &Certificate) -> String {
     let facts = certificate.facts();
@@ -151,7 +151,8 @@ fn no_ca_is_put_below_a_signer_that_allows_none() {
 #[test]
 fn an_imported_issuer_is_copied_byte_for_byte() {
     let mut two = spec("root", Usage::Signer);
-    two.subject.organizations = vec!["aa".to_owned(), "bb".to_owned()];
+    let organizations = vec!["aa".to_owned(), "bb".to_owned()];
+    two.subject = Subject { organizations, ..Subject::common_name("root") }.into();
     let root = Ca::root_of(&two);
     let unsorted = [b"\x13\x02aa", b"\x13\x02bb"];
     let imported = rewritten(&root.certificate, unsorted[0], b"\x13\x02zz");
@@ -224,11 +225,11 @@ fn bad_names_and_extensions_are_refused() {
         );
     }
     check_refused(
-        |spec| *spec = CertificateSpec { subject: Subject::default(), hosts: Vec::new(), ..spec.clone() },
+        |spec| *spec = CertificateSpec { subject: Subject::default().into(), hosts: Vec::new(), ..spec.clone() },
         "the certificate has neither a subject nor a host name",
     );
     check_refused(
-        |spec| *spec = CertificateSpec { subject: Subject::default(), usage: Usage::Signer, ..spec.clone() },
+        |spec| *spec = CertificateSpec { subject: Subject::default().into(), usage: Usage::Signer, ..spec.clone() },
         "a CA needs a subject",
     );
 }
@@ -281,4 +282,18 @@ fn the_issuer_s_key_chooses_the_signature_algorithm() {
             assert!(key(subject_kind).matches(&leaf));
         }
     }
+}
+
+#[test]
+fn a_kept_subject_is_kept_byte_for_byte() {
+    let root = Ca::root("root");
+    // A name that we would write otherwise: UTF-8 where printable characters would do.
+    let attribute = tlv(0x30, &[&[6, 3, 0x55, 4, 3], &tlv(0x0c, &[b"plain"])]);
+    let name = tlv(0x30, &[&tlv(0x31, &[&attribute])]);
+    let kept = CertificateSpec { subject: SubjectSpec::Kept(name.clone()), ..spec("", Usage::Client) };
+    let leaf = issue(&kept, fresh_key().public_key(), &root.issuer()).unwrap();
+    assert_eq!(leaf.facts().subject.der(), name);
+    assert_ne!(Name::from_subject(&Subject::common_name("plain")).unwrap().der(), name);
+    let garbled = CertificateSpec { subject: SubjectSpec::Kept(vec![1, 2, 3]), ..spec("", Usage::Client) };
+    assert!(matches!(issue(&garbled, fresh_key().public_key(), &root.issuer()), Err(IssueError::Subject(_))));
 }
