@@ -87,6 +87,29 @@ fn a_policy_shows_which_key_each_certificate_gets() {
 }
 
 #[test]
+fn one_certificate_is_shown_with_what_depends_on_it() {
+    let about = |name: &str| -> (Vec<String>, Vec<String>, Vec<String>) {
+        let (stdout, stderr, code) = texts(&perennial(&["certs", "--catalog", name, "-o", "json"]));
+        assert_eq!(code, 0, "{stderr}");
+        let shown: Value = serde_json::from_str(&stdout).unwrap();
+        let list = |list: &str, field: &str| -> Vec<String> {
+            let entries = shown[list].as_array().unwrap().iter();
+            entries.map(|entry| entry.pointer(field).unwrap().as_str().unwrap().to_owned()).collect()
+        };
+        (list("items", "/name"), list("bundles", "/id"), list("edges", "/verifier/name"))
+    };
+    let (names, bundles, verifiers) = about("service-ca");
+    assert_eq!((names.join(" "), bundles.join(" ")), ("service-ca".to_owned(), "signing-cabundle".to_owned()));
+    assert_eq!(verifiers, ["consumers of the service CA"]);
+    // By the name of its Secret too.
+    assert_eq!(about("signing-key").0, ["service-ca"]);
+
+    let (_, stderr, code) = texts(&perennial(&["certs", "--catalog", "nothing"]));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("no certificate is called \"nothing\": there are admin-kubeconfig-signer"), "{stderr}");
+}
+
+#[test]
 fn a_wrong_policy_is_refused() {
     check_policy(
         "{defaults: {key: {algorithm: RSA, rsa: {keySize: 512}}}}",
