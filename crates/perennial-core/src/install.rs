@@ -350,35 +350,37 @@ mod tests {
     #[test]
     fn objects_that_the_cluster_adopts() {
         let plan = planned(&[]);
-        let secrets =
-            plan.secrets.iter().map(|secret| format!("secret {} <- {}", secret.object, secret.row.certificate));
-        let config_maps = plan
-            .config_maps
+        let secrets = plan
+            .secrets
             .iter()
-            .map(|map| format!("configmap {} {} <- {}", map.place.object, map.place.key, map.members.join(" ")));
+            .map(|it| format!("{} ({}): {} <- {}", it.file, it.owner.owner(), it.object, it.row.certificate));
+        let config_maps = plan.config_maps.iter().map(|it| {
+            let place = it.place;
+            format!("{} ({}): {} {} <- {}", it.file, it.owner.owner(), place.object, place.key, it.members.join(" "))
+        });
         check(
             secrets.chain(config_maps),
             &expect![[r#"
-            secret openshift-kube-apiserver-operator/localhost-serving-signer <- kube-apiserver-localhost-signer
-            secret openshift-kube-apiserver-operator/service-network-serving-signer <- kube-apiserver-service-network-signer
-            secret openshift-kube-apiserver-operator/loadbalancer-serving-signer <- kube-apiserver-lb-signer
-            secret openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer <- kube-apiserver-to-kubelet-signer
-            secret openshift-kube-apiserver-operator/kube-control-plane-signer <- kube-control-plane-signer
-            secret openshift-kube-apiserver-operator/aggregator-client-signer <- aggregator-signer
-            secret openshift-kube-controller-manager-operator/csr-signer-signer <- kubelet-signer
-            secret openshift-machine-config-operator/machine-config-server-tls <- machine-config-server
-            configmap openshift-config/admin-kubeconfig-client-ca ca-bundle.crt <- day1/admin-kubeconfig-signer
-            configmap openshift-config-managed/kubelet-bootstrap-kubeconfig ca-bundle.crt <- day1/kubelet-bootstrap-kubeconfig-signer
-            configmap openshift-config-managed/csr-controller-ca ca-bundle.crt <- day1/kubelet-signer
-            configmap openshift-machine-config-operator/machine-config-server-ca ca-bundle.crt <- day1/root-ca
-            configmap kube-system/root-ca ca.crt <- day1/root-ca
-            configmap openshift-config-managed/kube-apiserver-aggregator-client-ca ca-bundle.crt <- day1/aggregator-signer
-            configmap openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca ca-bundle.crt <- day1/kube-apiserver-to-kubelet-signer
-            configmap openshift-kube-apiserver-operator/localhost-serving-ca ca-bundle.crt <- day1/kube-apiserver-localhost-signer
-            configmap openshift-kube-apiserver-operator/service-network-serving-ca ca-bundle.crt <- day1/kube-apiserver-service-network-signer
-            configmap openshift-kube-apiserver-operator/loadbalancer-serving-ca ca-bundle.crt <- day1/kube-apiserver-lb-signer
-            configmap openshift-kube-apiserver-operator/kube-control-plane-signer-ca ca-bundle.crt <- day1/kube-control-plane-signer
-            configmap openshift-kube-controller-manager-operator/csr-controller-signer-ca ca-bundle.crt <- day1/kubelet-signer
+            manifests/secret-openshift-kube-apiserver-operator-localhost-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-signer <- kube-apiserver-localhost-signer
+            manifests/secret-openshift-kube-apiserver-operator-service-network-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-signer <- kube-apiserver-service-network-signer
+            manifests/secret-openshift-kube-apiserver-operator-loadbalancer-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-signer <- kube-apiserver-lb-signer
+            manifests/secret-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer <- kube-apiserver-to-kubelet-signer
+            manifests/secret-openshift-kube-apiserver-operator-kube-control-plane-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer <- kube-control-plane-signer
+            manifests/secret-openshift-kube-apiserver-operator-aggregator-client-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/aggregator-client-signer <- aggregator-signer
+            manifests/secret-openshift-kube-controller-manager-operator-csr-signer-signer.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-signer-signer <- kubelet-signer
+            manifests/secret-openshift-machine-config-operator-machine-config-server-tls.yaml (installer): openshift-machine-config-operator/machine-config-server-tls <- machine-config-server
+            manifests/configmap-openshift-config-admin-kubeconfig-client-ca.yaml (installer): openshift-config/admin-kubeconfig-client-ca ca-bundle.crt <- day1/admin-kubeconfig-signer
+            manifests/configmap-openshift-config-managed-kubelet-bootstrap-kubeconfig.yaml (installer): openshift-config-managed/kubelet-bootstrap-kubeconfig ca-bundle.crt <- day1/kubelet-bootstrap-kubeconfig-signer
+            manifests/configmap-openshift-config-managed-csr-controller-ca.yaml (installer): openshift-config-managed/csr-controller-ca ca-bundle.crt <- day1/kubelet-signer
+            manifests/configmap-openshift-machine-config-operator-machine-config-server-ca.yaml (installer): openshift-machine-config-operator/machine-config-server-ca ca-bundle.crt <- day1/root-ca
+            manifests/configmap-kube-system-root-ca.yaml (installer): kube-system/root-ca ca.crt <- day1/root-ca
+            manifests/configmap-openshift-config-managed-kube-apiserver-aggregator-client-ca.yaml (kube-apiserver): openshift-config-managed/kube-apiserver-aggregator-client-ca ca-bundle.crt <- day1/aggregator-signer
+            manifests/configmap-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-client-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca ca-bundle.crt <- day1/kube-apiserver-to-kubelet-signer
+            manifests/configmap-openshift-kube-apiserver-operator-localhost-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-ca ca-bundle.crt <- day1/kube-apiserver-localhost-signer
+            manifests/configmap-openshift-kube-apiserver-operator-service-network-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-ca ca-bundle.crt <- day1/kube-apiserver-service-network-signer
+            manifests/configmap-openshift-kube-apiserver-operator-loadbalancer-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-ca ca-bundle.crt <- day1/kube-apiserver-lb-signer
+            manifests/configmap-openshift-kube-apiserver-operator-kube-control-plane-signer-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer-ca ca-bundle.crt <- day1/kube-control-plane-signer
+            manifests/configmap-openshift-kube-controller-manager-operator-csr-controller-signer-ca.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-controller-signer-ca ca-bundle.crt <- day1/kubelet-signer
         "#]],
         );
     }

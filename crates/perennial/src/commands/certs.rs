@@ -117,11 +117,8 @@ fn print_tables(view: &View, policy: Option<&Policy>, wide: bool, out: &mut dyn 
     if let Some(policy) = policy {
         return tables::keys(view, policy).print(out);
     }
-    if wide {
-        tables::wide_rows(view).print(out)?
-    } else {
-        tables::rows(view).print(out)?
-    }
+    let rows = if wide { tables::wide_rows(view) } else { tables::rows(view) };
+    rows.print(out)?;
     writeln!(out)?;
     tables::bundles(view).print(out)?;
     writeln!(out)?;
