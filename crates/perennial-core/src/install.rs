@@ -348,6 +348,29 @@ mod tests {
     }
 
     #[test]
+    fn signers_and_files_of_certificates() {
+        let plan = planned(&[Condition::BareMetal]);
+        let some = [
+            "root-ca",
+            "kube-apiserver-lb-signer",
+            "admin-kubeconfig-client",
+            "machine-config-server",
+            "ironic-server",
+        ];
+        let chosen = plan.certificates.iter().filter(|it| some.contains(&it.row.certificate));
+        check(
+            chosen.map(|it| format!("{} by {}: {}", it.row.certificate, it.signer_name(), plan.files_of(it).join(" "))),
+            &expect![[r#"
+                kube-apiserver-lb-signer by kube-apiserver-lb-signer: tls/kube-apiserver-lb-signer.crt tls/kube-apiserver-lb-signer.key manifests/secret-openshift-kube-apiserver-operator-loadbalancer-serving-signer.yaml
+                root-ca by root-ca: tls/root-ca.crt
+                admin-kubeconfig-client by admin-kubeconfig-signer: tls/admin-kubeconfig-client.crt tls/admin-kubeconfig-client.key auth/kubeconfig
+                machine-config-server by root-ca: tls/machine-config-server.crt tls/machine-config-server.key manifests/secret-openshift-machine-config-operator-machine-config-server-tls.yaml
+                ironic-server by ironic-server: tls/ironic-server.crt tls/ironic-server.key
+            "#]],
+        );
+    }
+
+    #[test]
     fn objects_that_the_cluster_adopts() {
         let plan = planned(&[]);
         let secrets = plan
