@@ -189,6 +189,30 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_of_key_in_parts() {
+        let parts = |key: KeySpec| (key.algorithm(), key.key_size(), key.curve().map(Curve::name));
+        assert_eq!(parts(KeySpec::Rsa(RsaSize::B3072)), ("RSA", Some(3072), None));
+        assert_eq!(parts(KeySpec::Ecdsa(Curve::P521)), ("ECDSA", None, Some("P521")));
+        assert_eq!(
+            [2048, 3072, 4096, 1024].map(RsaSize::from_bits).map(|size| size.map(RsaSize::bits)),
+            [Some(2048), Some(3072), Some(4096), None]
+        );
+        assert_eq!(
+            ["P256", "P384", "P521", "p256"].map(Curve::from_name),
+            [Some(Curve::P256), Some(Curve::P384), Some(Curve::P521), None]
+        );
+    }
+
+    #[test]
+    fn a_kind_of_key_is_its_text_in_json() {
+        for key in KeySpec::ALL {
+            let json = serde_json::to_string(&key).unwrap();
+            assert_eq!(json, format!("\"{key}\""));
+            assert_eq!(serde_json::from_str::<KeySpec>(&json).unwrap(), key);
+        }
+    }
+
+    #[test]
     fn a_kind_of_key_survives_its_text() {
         for key in KeySpec::ALL {
             assert_eq!(key.to_string().parse(), Ok(key));

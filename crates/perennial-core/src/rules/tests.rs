@@ -191,6 +191,7 @@ fn a_leaf_is_due_to_the_second() {
     check_target(&leaf(10), &at(day(10) + second()), "issue: already expired at day 10");
     let recovery = |at| Asked { at, mode: Mode::OnlyWhenExpired, ..Asked::default() };
     check_target(&leaf(30), &recovery(day(20)), "keep, look again at day 24");
+    check_target(&leaf(30), &recovery(day(24)), "keep, look again at 2026-01-31T12:00:01Z");
     check_target(&leaf(30), &recovery(day(30) + second()), "issue: already expired at day 30");
 }
 
@@ -249,6 +250,9 @@ fn names_are_compared_as_sets_and_addresses_as_addresses() {
             check_target(&found, &asked(Mode::OnlyWhenExpired), expected);
         }
     };
+    // What has no source of names may have any.
+    let peer = Asked { row: "day1/journal-gatewayd-client", ..Asked::default() };
+    check_target(&Observed::Present(secret("s1", 30, &["anything"])), &peer, "keep, look again at day 24");
     check(&["foo"], &["foo"], "keep, look again at day 15");
     check(&["foo", "bar"], &["bar", "foo"], "keep, look again at day 15");
     check(&["2001:db8::1"], &["2001:0DB8:0::0:1"], "keep, look again at day 15");

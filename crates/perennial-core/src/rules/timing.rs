@@ -73,3 +73,15 @@ pub fn canonical_hosts(hosts: &[Host]) -> HostSet {
     };
     hosts.iter().map(canonical).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jitter_stays_in_its_range() {
+        assert_eq!(jitter("anything", SignedDuration::ZERO), SignedDuration::ZERO);
+        let second = SignedDuration::from_secs(1);
+        assert!(["a", "b", "c", "d"].map(|identity| jitter(identity, second)).contains(&second));
+    }
+}

@@ -81,11 +81,6 @@ pub enum PathLength {
 pub struct Certificates(BTreeMap<CertificateId, CertificateFacts>);
 
 impl Certificates {
-    /// Adds a certificate.
-    pub fn insert(&mut self, certificate: CertificateFacts) {
-        self.0.insert(certificate.id.clone(), certificate);
-    }
-
     /// The certificate with this id.
     pub fn get(&self, id: &CertificateId) -> Option<&CertificateFacts> {
         self.0.get(id)
@@ -106,12 +101,6 @@ impl CertificateFacts {
 }
 
 impl fmt::Display for CertificateId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -103,6 +103,11 @@ fn a_server_needs_every_name_under_which_it_is_dialled() {
     assert_eq!(missing(&["web.test", "a.b.wild.test"]).as_deref(), Some("it is not for the name a.b.wild.test"));
     assert_eq!(missing(&["wild.test"]).as_deref(), Some("it is not for the name wild.test"));
     assert_eq!(missing(&["10.0.0.1"]).as_deref(), Some("it is not for the name 10.0.0.1"));
+    // A client is not dialled.
+    let client = world("client x by s days 0 to 10");
+    let leaf = client.get(&CertificateId("x by s".to_owned())).unwrap();
+    let need = Need { purpose: Purpose::Client, hosts: &[Host::parse("web.test")], at: day(1) };
+    assert!(best_path(leaf, &[], &[anchor], &need).is_ok());
 }
 
 /// The verdict on a write at day 60 that turns one edge into another, looking 40 days ahead.
@@ -139,6 +144,16 @@ fn trust_is_added_before_it_is_used_and_removed_after() {
         "day 60: whoever reads [s#2] refuses [old by s]: its signer s is not trusted",
     );
     check_write(("s + s#2", new), ("s + s#2 until day 61 | s#2", new), "allowed");
+}
+
+#[test]
+fn a_version_counts_until_its_last_holder_has_a_newer_one_and_no_longer() {
+    let new = "old by s until day 61 | new by s#2";
+    let check = |bundles: &str, expected: &str| check_write((bundles, "old by s"), (bundles, new), expected);
+    check("s until day 50 | s + s#2", "allowed");
+    check("s until day 60 | s + s#2", "allowed");
+    let refused = "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted";
+    check("s until day 61 | s + s#2", refused);
 }
 
 #[test]
