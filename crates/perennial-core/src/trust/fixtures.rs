@@ -51,7 +51,7 @@ fn certificate(line: &str) -> CertificateFacts {
         ca: (kind == "ca").then_some(depth),
         serves: kind != "client",
         connects: kind != "server",
-        hosts: vec![Host::Dns(format!("{name}.test")), Host::Dns("*.wild.test".to_owned())],
+        hosts: vec![Host::Dns(format!("{name}.test")), Host::Dns("*.wild.test".to_owned()), Host::parse("10.0.0.7")],
     }
 }
 

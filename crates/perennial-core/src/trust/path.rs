@@ -172,7 +172,7 @@ fn covers(held: &Host, dialled: &Host) -> bool {
         (Host::Dns(held), Host::Dns(dialled)) => {
             let same = |one: &str, other: &str| one.eq_ignore_ascii_case(other);
             match (held.strip_prefix("*."), dialled.split_once('.')) {
-                (Some(held), Some((_, dialled))) if !dialled.starts_with("*.") => same(held, dialled),
+                (Some(held), Some((_, dialled))) => same(held, dialled),
                 _ => same(held, dialled),
             }
         }

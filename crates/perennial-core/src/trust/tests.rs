@@ -98,7 +98,7 @@ fn a_server_needs_every_name_under_which_it_is_dialled() {
         let need = Need { purpose: Purpose::Server, hosts: &hosts, at: day(1) };
         best_path(leaf, &[], &[anchor], &need).err().map(|obstacle| obstacle.to_string())
     };
-    assert_eq!(missing(&["web.test", "a.wild.test", "WEB.test"]), None);
+    assert_eq!(missing(&["web.test", "a.wild.test", "WEB.test", "10.0.0.7"]), None);
     assert_eq!(missing(&["*.wild.test"]), None);
     assert_eq!(missing(&["web.test", "a.b.wild.test"]).as_deref(), Some("it is not for the name a.b.wild.test"));
     assert_eq!(missing(&["wild.test"]).as_deref(), Some("it is not for the name wild.test"));
@@ -118,6 +118,7 @@ fn check_write(before: (&str, &str), after: (&str, &str), expected: &str) {
     let verdict = match prove(&write) {
         Ok(()) => "allowed".to_owned(),
         Err(refusal) => {
+            assert_eq!(refusal.to_string(), format!("edge would break at {}: {}", refusal.at, refusal.broken));
             let number = (0..500).find(|number| day(*number) <= refusal.at && refusal.at < day(*number + 1)).unwrap();
             format!("day {number}: {}", refusal.broken)
         }
