@@ -14,7 +14,7 @@ pub fn facts<'a>(certificates: impl IntoIterator<Item = &'a Certificate>) -> Cer
 
 /// The id by which [`facts`] knows a certificate: its fingerprint.
 pub fn id(certificate: &Certificate) -> CertificateId {
-    CertificateId(certificate.facts().fingerprint_hex())
+    CertificateId(certificate.facts().fingerprint_hex().into())
 }
 
 fn facts_of(certificate: &Certificate, all: &[&Certificate]) -> CertificateFacts {
@@ -42,5 +42,5 @@ fn principal(certificate: &Certificate) -> Principal {
         hash.update(&part.len().to_be_bytes());
         hash.update(part);
     }
-    Principal { name: facts.subject.to_string(), key: KeyId(asn1::hex(&hash.finish().as_ref()[..16])) }
+    Principal { name: facts.subject.to_string().into(), key: KeyId(asn1::hex(&hash.finish().as_ref()[..16]).into()) }
 }

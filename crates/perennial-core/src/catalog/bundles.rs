@@ -1,8 +1,8 @@
 //! The bundles, and how they flow: from each signer's history through combined bundles to what processes read.
 
 use super::BundleInput::{Bundle as Whole, First, Foreign, History};
-use super::day2::{CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, object};
-use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Copied, Day, Delivery, Object};
+use super::day2::{CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, copied, object};
+use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Day, Delivery, Object};
 
 const MCO: &str = "openshift-machine-config-operator";
 
@@ -81,8 +81,8 @@ pub(super) const BUNDLES: &[Bundle] = &[
     // kube-apiserver
     Bundle {
         copies: &[
-            Copied { object: object(KAS, "aggregator-client-ca"), delivery: HOT },
-            Copied { object: object(KCM, "aggregator-client-ca"), delivery: HOT },
+            copied(object(KAS, "aggregator-client-ca"), HOT),
+            copied(object(KCM, "aggregator-client-ca"), HOT),
         ],
         ..config_map("kube-apiserver-aggregator-client-ca", MANAGED, &[History("aggregator-client-signer")])
     },
@@ -95,7 +95,7 @@ pub(super) const BUNDLES: &[Bundle] = &[
     config_map("node-system-admin-ca", KASO, &[History("node-system-admin-signer")]),
     Bundle {
         delivery: Delivery::Revisioned,
-        copies: &[Copied { object: object(MANAGED, "kube-apiserver-server-ca"), delivery: Delivery::Indirect }],
+        copies: &[copied(object(MANAGED, "kube-apiserver-server-ca"), Delivery::Indirect)],
         ..config_map(
             "kube-apiserver-server-ca",
             KAS,
@@ -113,9 +113,9 @@ pub(super) const BUNDLES: &[Bundle] = &[
         .of(Component::KubeControllerManager),
     Bundle {
         copies: &[
-            Copied { object: object(MANAGED, "csr-controller-ca"), delivery: Delivery::Indirect },
-            Copied { object: object(KAS, "kubelet-serving-ca"), delivery: Delivery::Revisioned },
-            Copied { object: object(MANAGED, "kubelet-serving-ca"), delivery: Delivery::Indirect },
+            copied(object(MANAGED, "csr-controller-ca"), Delivery::Indirect),
+            copied(object(KAS, "kubelet-serving-ca"), Delivery::Revisioned),
+            copied(object(MANAGED, "kubelet-serving-ca"), Delivery::Indirect),
         ],
         ..config_map("csr-controller-ca", KCMO, &[Whole("csr-signer-ca"), Whole("csr-controller-signer-ca")])
             .of(Component::KubeControllerManager)
@@ -133,8 +133,8 @@ pub(super) const BUNDLES: &[Bundle] = &[
     Bundle {
         delivery: HOT,
         copies: &[
-            Copied { object: object(MANAGED, "kube-apiserver-client-ca"), delivery: Delivery::Indirect },
-            Copied { object: object(KCM, "client-ca"), delivery: HOT },
+            copied(object(MANAGED, "kube-apiserver-client-ca"), Delivery::Indirect),
+            copied(object(KCM, "client-ca"), HOT),
         ],
         ..config_map(
             "client-ca",
@@ -153,22 +153,22 @@ pub(super) const BUNDLES: &[Bundle] = &[
     // etcd
     Bundle {
         copies: &[
-            Copied { object: object(ETCDO, "etcd-ca-bundle"), delivery: HOT },
-            Copied { object: object(CONFIG, "etcd-serving-ca"), delivery: Delivery::Indirect },
-            Copied { object: object(CONFIG, "etcd-ca-bundle"), delivery: Delivery::Indirect },
-            Copied { object: object(KAS, "etcd-serving-ca"), delivery: Delivery::Revisioned },
+            copied(object(ETCDO, "etcd-ca-bundle"), HOT),
+            copied(object(CONFIG, "etcd-serving-ca"), Delivery::Indirect),
+            copied(object(CONFIG, "etcd-ca-bundle"), Delivery::Indirect),
+            copied(object(KAS, "etcd-serving-ca"), Delivery::Revisioned),
         ],
         ..config_map("etcd-ca-bundle", ETCD, &[History("etcd-signer")]).of(Component::Etcd)
     },
     Bundle {
-        copies: &[Copied { object: object(ETCDO, "etcd-metric-serving-ca"), delivery: HOT }],
+        copies: &[copied(object(ETCDO, "etcd-metric-serving-ca"), HOT)],
         ..config_map("etcd-metrics-ca-bundle", ETCD, &[History("etcd-metric-signer")]).of(Component::Etcd)
     },
     etcd_all_bundles("etcd-all-bundles/server", "server-ca-bundle.crt", &[Whole("etcd-ca-bundle")]),
     etcd_all_bundles("etcd-all-bundles/metrics", "metrics-ca-bundle.crt", &[Whole("etcd-metrics-ca-bundle")]),
     // service CA
     Bundle {
-        copies: &[Copied { object: object(MANAGED, "service-ca"), delivery: SERVICE_CA_CONSUMER }],
+        copies: &[copied(object(MANAGED, "service-ca"), SERVICE_CA_CONSUMER)],
         ..config_map("signing-cabundle", SERVICE_CA, &[History("signing-key")]).of(Component::ServiceCa)
     },
 ];

@@ -189,6 +189,7 @@ const fn signer(id: &'static str, certificate: &'static str, validity: Span) -> 
         component: Component::Installer,
         annotations: Annotations::CertificateValidity,
         follows_signer: FollowsSigner::AtRefresh,
+        cross_signed: false,
     }
 }
 

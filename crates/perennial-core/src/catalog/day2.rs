@@ -5,7 +5,7 @@
 
 use super::hosts::HostSource::{self, ApiExternal, ApiInternal, Fixed, NodeAddresses, OwnService, ServiceNetwork};
 use super::{
-    Annotations, Component, Condition, Copied, Custody, Day, Delivery, FollowsSigner, Home, Object, Row, Scope, Signer,
+    Annotations, Component, Condition, Copied, CopyData, Custody, Day, Delivery, FollowsSigner, Home, Object, Row, Scope, Signer,
     Span, SubjectRule, Succession,
 };
 use crate::policy::Usage;
@@ -52,7 +52,11 @@ pub(super) const ROWS: &[Row] = &[
         "service-network-serving-signer",
     )
     .serving(&[KUBERNETES, OPENSHIFT, ServiceNetwork]),
-    signer("loadbalancer-serving-signer", "kube-apiserver-lb-signer", KASO, TEN_YEARS),
+    Row {
+        // Kubeconfigs in people's homes and new nodes know only the first one.
+        cross_signed: true,
+        ..signer("loadbalancer-serving-signer", "kube-apiserver-lb-signer", KASO, TEN_YEARS)
+    },
     leaf("external-loadbalancer-serving-certkey", "kube-apiserver-lb-server", KAS, "loadbalancer-serving-signer")
         .serving(&[ApiExternal]),
     leaf(
@@ -77,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     signer("kube-control-plane-signer", "kube-control-plane-signer", KASO, YEAR),
     Row {
-        copies: &[Copied { object: object(KCM, "kube-controller-manager-client-cert-key"), delivery: HOT }],
+        copies: &[copied(object(KCM, "kube-controller-manager-client-cert-key"), HOT)],
         delivery: Delivery::Indirect,
         ..leaf(
             "kube-controller-manager-client-cert-key",
@@ -88,10 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         .named("system:kube-controller-manager", &[])
     },
     Row {
-        copies: &[Copied {
-            object: object("openshift-kube-scheduler", "kube-scheduler-client-cert-key"),
-            delivery: HOT,
-        }],
+        copies: &[copied(object("openshift-kube-scheduler", "kube-scheduler-client-cert-key"), HOT)],
         delivery: Delivery::Indirect,
         ..leaf(
             "kube-scheduler-client-cert-key",
@@ -128,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
         subject: SubjectRule::Stamped("kube-csr-signer_"),
         custody: Some(Custody::Cluster),
         // Promoted to the operand's namespace once the bundle with it has had time to spread.
-        copies: &[Copied { object: object(KCM, "csr-signer"), delivery: HOT }],
+        copies: &[copied(object(KCM, "csr-signer"), HOT)],
         delivery: Delivery::Indirect,
         component: Component::KubeControllerManager,
         ..leaf("csr-signer", "csr-signer-ca", KCMO, "csr-signer-signer")
@@ -141,14 +142,14 @@ pub(super) const ROWS: &[Row] = &[
     etcd_node("etcd-serving-metrics-<node>", "etcd-metrics-server", "etcd-metric-signer"),
     Row {
         copies: &[
-            Copied { object: object(ETCDO, "etcd-client"), delivery: HOT },
-            Copied { object: object(CONFIG, "etcd-client"), delivery: Delivery::Indirect },
-            Copied { object: object(KAS, "etcd-client"), delivery: Delivery::Revisioned },
+            copied(object(ETCDO, "etcd-client"), HOT),
+            copied(object(CONFIG, "etcd-client"), Delivery::Indirect),
+            copied(object(KAS, "etcd-client"), Delivery::Revisioned),
         ],
         ..etcd_leaf("etcd-client", "etcd-client", "etcd-signer").named("etcd-client", &["etcd-client", "system:etcd"])
     },
     Row {
-        copies: &[Copied { object: object(ETCDO, "etcd-metric-client"), delivery: HOT }],
+        copies: &[copied(object(ETCDO, "etcd-metric-client"), HOT)],
         ..etcd_leaf("etcd-metric-client", "etcd-metric-client", "etcd-metric-signer")
             .named("etcd-metric", &["etcd-metric", "system:etcd"])
     },
@@ -157,6 +158,7 @@ pub(super) const ROWS: &[Row] = &[
         subject: SubjectRule::StampedOnce("openshift-service-serving-signer"),
         component: Component::ServiceCa,
         annotations: Annotations::None,
+        cross_signed: true,
         ..signer("signing-key", "service-ca", SERVICE_CA, (Span::days(790), Span::days(395)))
     },
     Row {
@@ -179,7 +181,10 @@ pub(super) const ROWS: &[Row] = &[
 const TEN_YEARS: (Span, Span) = (Span::days(3650), Span::days(2920));
 const YEAR: (Span, Span) = (Span::days(365), Span::days(292));
 /// One Secret for all of etcd's leaves, so that one change is one rollout.
-const ETCD_ALL_CERTS: &[Copied] = &[Copied { object: object(ETCD, "etcd-all-certs"), delivery: Delivery::Revisioned }];
+const ETCD_ALL_CERTS: &[Copied] = &[Copied {
+    data: CopyData::UnderItsName,
+    ..copied(object(ETCD, "etcd-all-certs"), Delivery::Revisioned)
+}];
 /// 5 years, and 4.2 of them.
 const ETCD_SIGNER: (Span, Span) = (Span::days(1825), Span::days(1533));
 /// 3 years, and 2.2 of them.
@@ -187,6 +192,11 @@ const ETCD_LEAF: (Span, Span) = (Span::days(1095), Span::days(803));
 
 pub(super) const fn object(namespace: &'static str, name: &'static str) -> Object {
     Object { namespace, name }
+}
+
+/// A repetition of the whole object.
+pub(super) const fn copied(object: Object, delivery: Delivery) -> Copied {
+    Copied { object, data: CopyData::Same, delivery }
 }
 
 const fn signer(id: &'static str, certificate: &'static str, namespace: &'static str, life: (Span, Span)) -> Row {
@@ -210,6 +220,7 @@ const fn signer(id: &'static str, certificate: &'static str, namespace: &'static
         component: Component::KubeApiserver,
         annotations: Annotations::CertificateValidity,
         follows_signer: FollowsSigner::AtRefresh,
+        cross_signed: false,
     }
 }
 

@@ -86,6 +86,7 @@ impl fmt::Display for Delivery {
         match self {
             Delivery::Reloaded { within } => write!(f, "reloaded ({within})"),
             Delivery::Revisioned => f.write_str("revisioned"),
+            Delivery::Relayed { within } => write!(f, "revisioned, then handed on ({within})"),
             Delivery::Never => f.write_str("never"),
             Delivery::Indirect => f.write_str("indirect"),
         }

@@ -1,7 +1,7 @@
 //! The edges: who must accept whom, with the trust that the verifying process really reads.
 
 use super::day2::{ETCD, ETCDO, HOT, KAS, KASO, KCM, MANAGED, SERVICE_CA_CONSUMER, object};
-use super::{Delivery, Edge, Leaf, Party, Place, Purpose, Trust};
+use super::{Delivery, Edge, Leaf, Party, Place, Purpose, Span, Trust};
 
 /// Every edge: the installation's, then the running cluster's.
 pub(super) const EDGES: &[Edge] = &[
@@ -62,18 +62,21 @@ pub(super) const EDGES: &[Edge] = &[
     },
     // What the API server presents.
     Edge {
-        verifier: Party { name: "node", place: Place::File("kubelet kubeconfig"), delivery: HOT },
+        // The kubeconfig of a running kubelet is kept up to date from this copy.
+        verifier: reads("node", MANAGED, "kube-apiserver-server-ca", HOT),
         ..api_serves("internal-loadbalancer-serving-certkey")
     },
     Edge { verifier: CONTROL_PLANE, ..api_serves("localhost-serving-cert-certkey") },
     Edge { verifier: CONTROL_PLANE, ..api_serves("localhost-recovery-serving-certkey") },
     Edge {
-        verifier: Party { name: "pods", place: Place::File("kube-root-ca.crt"), delivery: HOT },
+        // The controller manager writes it to the kube-root-ca.crt of every namespace.
+        verifier: reads("pods", KCM, "serviceaccount-ca", Delivery::Relayed { within: Span::minutes(10) }),
         trust: Trust::Bundle("serviceaccount-ca"),
         ..api_serves("service-network-serving-certkey")
     },
     Edge {
-        verifier: Party { name: "kubelet", place: Place::File("clientCAFile"), delivery: HOT },
+        // Becomes the clientCAFile of every node.
+        verifier: reads("kubelet", MANAGED, "kube-apiserver-client-ca", HOT),
         trust: Trust::Bundle("client-ca"),
         presenter: api("kubelet-client", REVISIONED),
         leaf: Leaf::Row("kubelet-client"),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::spec::Host;
 
@@ -44,7 +44,8 @@ pub enum HostSource {
 }
 
 /// What a cluster says about itself, as far as certificates name it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterFacts {
     /// The DNS domain of Services, usually `cluster.local`.
     pub service_domain: String,
@@ -61,7 +62,8 @@ pub struct ClusterFacts {
 }
 
 /// Which of a row's certificates is meant: the one of the cluster, of a node, or of a Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Instance {
     /// The only one.
     Cluster,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use jiff::SignedDuration;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A span of time in whole seconds. Written as text: `30d`, `12h`, `10m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,8 @@ pub struct Span {
 ///
 /// One scale for all keeps every inequality between lifetimes, which is what a rehearsal is about. A test
 /// checks that for the largest divisor; beyond it, everything would be a second long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct TimeScale {
     /// From 1 to [`TimeScale::MAX_DIVISOR`].
     divisor: u32,
@@ -64,6 +65,21 @@ impl TimeScale {
             1..=TimeScale::MAX_DIVISOR => Some(TimeScale { divisor }),
             _ => None,
         }
+    }
+}
+
+impl TryFrom<u32> for TimeScale {
+    type Error = String;
+
+    fn try_from(divisor: u32) -> Result<TimeScale, String> {
+        let wrong = || format!("a time scale divides by 1 to {}, not by {divisor}", TimeScale::MAX_DIVISOR);
+        TimeScale::divide_by(divisor).ok_or_else(wrong)
+    }
+}
+
+impl From<TimeScale> for u32 {
+    fn from(scale: TimeScale) -> u32 {
+        scale.divisor
     }
 }
 

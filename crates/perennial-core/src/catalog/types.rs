@@ -61,6 +61,8 @@ pub struct Row {
     pub annotations: Annotations,
     /// For leaves: when they move to a new signer.
     pub follows_signer: FollowsSigner,
+    /// For signers: whether an earlier and a later one sign each other, so that who knows only one accepts both.
+    pub cross_signed: bool,
 }
 
 /// A set of signer certificates that somebody trusts, or that flows into such a set.
@@ -218,7 +220,7 @@ pub struct Object {
 }
 
 /// An object in the cluster, by its real name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectName {
     /// Namespace.
     pub namespace: String,
@@ -297,8 +299,20 @@ pub enum BundleInput {
 pub struct Copied {
     /// The copy.
     pub object: Object,
+    /// Under which key of it.
+    pub data: CopyData,
     /// How it is read.
     pub delivery: Delivery,
+}
+
+/// Under which key a copy holds what it repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CopyData {
+    /// The same as in its source.
+    Same,
+    /// One named after the source, beside others: many certificates in one object change in one write.
+    UnderItsName,
 }
 
 /// How a change of an object reaches the process that uses it.
@@ -312,6 +326,11 @@ pub enum Delivery {
     },
     /// A change makes a new static-pod revision, which restarts the process node by node.
     Revisioned,
+    /// A change makes a new static-pod revision, and what the restarted process then hands on is read within this time.
+    Relayed {
+        /// The longest from the restart to the last reader.
+        within: Span,
+    },
     /// Nothing brings a change to it: a kubeconfig in somebody's home, a disk image.
     Never,
     /// No process reads this object itself; it flows into others.

@@ -1,13 +1,14 @@
 //! The rules for bundles: trust is added first and removed last.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Observed;
-use crate::trust::{CertificateId, Certificates};
+use crate::snapshot::Slot;
+use crate::trust::{CertificateId, Known};
 
 /// A bundle as it was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +20,18 @@ pub struct BundleState {
     pub damage: Vec<String>,
     /// Whether it is written as we would write it: each certificate once, in the order of their bytes.
     pub is_canonical: bool,
+    /// Since when each is in it, and from where it came, as far as that was written down.
+    pub published: BTreeMap<CertificateId, Published>,
+}
+
+/// How a certificate came into a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Published {
+    /// When.
+    pub at: Timestamp,
+    /// The bundle of somebody else that it came from: where it goes, this one follows.
+    pub from: Option<Slot>,
 }
 
 /// What a bundle is made from.
@@ -28,8 +41,10 @@ pub struct BundleInputs<'a> {
     pub current: &'a [CertificateId],
     /// Signers that live leaves still need, wherever they are known from: what a deleted bundle is rebuilt from.
     pub needed: &'a [CertificateId],
+    /// What somebody else had put there and has taken back.
+    pub withdrawn: &'a BTreeSet<CertificateId>,
     /// All certificates.
-    pub certificates: &'a Certificates,
+    pub certificates: &'a dyn Known,
     /// The instant.
     pub now: Timestamp,
 }
@@ -70,12 +85,14 @@ pub enum BundleReason {
     },
     /// The same certificates, written differently.
     NotCanonical,
+    /// The same certificates, but nobody wrote down since when they are there.
+    Unremembered,
 }
 
 /// What is to be done about a bundle; none leaves it as it is.
 pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -> Option<BundleChange> {
     let is_alive = |id: &&CertificateId| {
-        inputs.certificates.get(id).is_some_and(|certificate| inputs.now < certificate.validity.not_after)
+        inputs.certificates.get(id).is_some_and(|certificate| inputs.now <= certificate.validity.not_after)
     };
     let rebuilt = || inputs.current.iter().chain(inputs.needed).filter(is_alive).cloned().collect();
     let state = match found {
@@ -87,7 +104,10 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         Observed::Present(state) => state,
     };
     let held: BTreeSet<CertificateId> = state.members.iter().cloned().collect();
-    let members: BTreeSet<CertificateId> = inputs.current.iter().chain(&held).filter(is_alive).cloned().collect();
+    let kept = held.difference(inputs.withdrawn);
+    let lost = if state.damage.is_empty() { &[] } else { inputs.needed };
+    let members: BTreeSet<CertificateId> =
+        inputs.current.iter().chain(kept).chain(lost).filter(is_alive).cloned().collect();
     let reason = if !state.damage.is_empty() {
         BundleReason::Damaged { damage: state.damage.clone() }
     } else if held.is_empty() && !members.is_empty() {
@@ -97,6 +117,8 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         BundleReason::SignerUpdate { added: difference(&members, &held), removed: difference(&held, &members) }
     } else if !state.is_canonical {
         BundleReason::NotCanonical
+    } else if members.iter().any(|id| !state.published.contains_key(id)) {
+        BundleReason::Unremembered
     } else {
         return None;
     };
@@ -112,9 +134,10 @@ impl fmt::Display for BundleReason {
             BundleReason::Empty => f.write_str("configmap is empty"),
             BundleReason::Damaged { damage } => write!(f, "damaged: {}", damage.join("; ")),
             BundleReason::SignerUpdate { added, removed } => {
-                write!(f, "signer update: added [{}], removed expired [{}]", list(added), list(removed))
+                write!(f, "signer update: added [{}], removed [{}]", list(added), list(removed))
             }
             BundleReason::NotCanonical => f.write_str("duplicates or order"),
+            BundleReason::Unremembered => f.write_str("nothing says since when its certificates are there"),
         }
     }
 }

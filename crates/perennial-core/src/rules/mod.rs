@@ -10,16 +10,18 @@ mod secret;
 mod tests;
 mod timing;
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, decide_bundle};
+pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, Published, decide_bundle};
 pub use reason::{Reason, Waiting};
 pub use secret::{SignerCase, TargetCase, decide_signer, decide_target};
 pub use timing::{Timing, canonical_hosts};
 
 use crate::spec::Host;
-use crate::trust::CertificateFacts;
+use crate::trust::{CertificateFacts, CertificateId};
 
 /// What was found of an object. A half-filled cache cannot be expressed: somebody has looked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +43,7 @@ pub enum Observed<T> {
 #[serde(rename_all = "camelCase")]
 pub struct SecretState {
     /// The certificate, from its bytes.
-    pub certificate: CertificateFacts,
+    pub certificate: Arc<CertificateFacts>,
     /// The instant of issue, as recorded; none on what others issued, which then counts from `not_before`.
     pub issued_at: Option<Timestamp>,
     /// `auth.openshift.io/certificate-not-after`.
@@ -52,6 +54,30 @@ pub struct SecretState {
     pub names_issuer: bool,
     /// The reason of the last forced rotation that it went through.
     pub forced: Option<String>,
+    /// What is served beside it.
+    pub chain: Vec<CertificateId>,
+    /// For a signer: its subject as bytes, for one that keeps it.
+    pub subject: Option<Vec<u8>>,
+    /// For a signer that is cross-signed: itself, signed by earlier ones.
+    pub bridges: Vec<CertificateId>,
+    /// For a signer that is cross-signed: earlier ones, signed by itself.
+    pub bridged: Vec<CertificateId>,
+    /// Earlier certificates of this place that a process may still hold.
+    pub superseded: Vec<Superseded>,
+    /// When the last few were issued, the oldest first.
+    pub issues: Vec<Timestamp>,
+}
+
+/// An earlier certificate of a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Superseded {
+    /// The certificate.
+    pub certificate: CertificateId,
+    /// What was served beside it.
+    pub chain: Vec<CertificateId>,
+    /// When another took its place.
+    pub at: Timestamp,
 }
 
 /// An annotation that holds an instant. The bytes decide; but people rotate by removing or garbling one.
@@ -74,6 +100,43 @@ pub enum Mode {
     Normal,
     /// Only what is absent, unusable or expired, and names that changed: for recovery beside a running operator.
     OnlyWhenExpired,
+}
+
+impl<T> Observed<T> {
+    /// What is there, if it can be used.
+    pub fn present(&self) -> Option<&T> {
+        match self {
+            Observed::Present(found) => Some(found),
+            Observed::Absent | Observed::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl SecretState {
+    /// A certificate with everything about it in order, and without a past.
+    pub fn new(certificate: Arc<CertificateFacts>, issued_at: Option<Timestamp>) -> SecretState {
+        SecretState {
+            certificate,
+            issued_at,
+            not_after: Annotation::Readable,
+            not_before: Annotation::Readable,
+            names_issuer: true,
+            forced: None,
+            chain: Vec::new(),
+            subject: None,
+            bridges: Vec::new(),
+            bridged: Vec::new(),
+            superseded: Vec::new(),
+            issues: Vec::new(),
+        }
+    }
+
+    /// Every certificate that it speaks of.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateId> {
+        let past = self.superseded.iter().flat_map(|it| [&it.certificate].into_iter().chain(&it.chain));
+        let beside = self.chain.iter().chain(&self.bridges).chain(&self.bridged);
+        [&self.certificate.id].into_iter().chain(beside).chain(past)
+    }
 }
 
 /// What a rule says.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Host;
+use crate::trust::Refusal;
 
 /// Why a certificate is issued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +75,7 @@ pub enum BoundaryName {
 }
 
 /// What something that is due waits for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Waiting {
     /// Whoever verifies it may not have the new signer yet.
@@ -82,6 +83,81 @@ pub enum Waiting {
         /// When they have.
         until: Timestamp,
     },
+    /// It would break an edge, until time has passed or that edge is broken anyway.
+    Trust {
+        /// When it is safe, if time alone makes it so.
+        until: Option<Timestamp>,
+        /// What would break.
+        refusal: Box<Refusal>,
+    },
+    /// Static pods must first run what they trust it by.
+    Rollout {
+        /// Which of them do not yet.
+        lacking: Vec<String>,
+        /// The latest at which waiting is of no more use, because what would break is broken anyway.
+        until: Option<Timestamp>,
+        /// What would break.
+        refusal: Box<Refusal>,
+    },
+    /// It restarts something, and this is not the time for that.
+    Window {
+        /// When it is.
+        opens_at: Timestamp,
+    },
+    /// Somebody else writes the objects of its component.
+    OtherWriter {
+        /// The object.
+        object: String,
+        /// Who.
+        writer: String,
+    },
+    /// Its signer is not there yet.
+    Signer {
+        /// The signer.
+        signer: String,
+        /// When that may change by itself.
+        until: Option<Timestamp>,
+    },
+    /// Its names are not known.
+    Hosts {
+        /// What is missing.
+        why: String,
+    },
+    /// It was issued more often than its rules can explain.
+    Breaker {
+        /// How often.
+        issued: usize,
+        /// Since when.
+        since: Timestamp,
+        /// When it is tried once more.
+        until: Timestamp,
+    },
+    /// Enough others are in the making.
+    Pace {
+        /// How many.
+        in_flight: usize,
+    },
+    /// The PKI resource cannot be read, and what exists is better kept than guessed at.
+    Policy {
+        /// What is wrong with it.
+        why: String,
+        /// When it is issued all the same.
+        until: Timestamp,
+    },
+}
+
+impl Waiting {
+    /// When time alone ends it.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Waiting::SignerTooYoung { until }
+            | Waiting::Window { opens_at: until }
+            | Waiting::Breaker { until, .. }
+            | Waiting::Policy { until, .. } => Some(*until),
+            Waiting::Trust { until, .. } | Waiting::Rollout { until, .. } | Waiting::Signer { until, .. } => *until,
+            Waiting::OtherWriter { .. } | Waiting::Hosts { .. } | Waiting::Pace { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -116,6 +192,20 @@ impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Waiting::SignerTooYoung { until } => write!(f, "signer too young until {until}"),
+            Waiting::Trust { until: Some(until), refusal } => write!(f, "until {until}: {refusal}"),
+            Waiting::Trust { until: None, refusal } => write!(f, "until something changes: {refusal}"),
+            Waiting::Rollout { lacking, refusal, .. } => {
+                write!(f, "rollout: {} must load it first: {refusal}", lacking.join(", "))
+            }
+            Waiting::Window { opens_at } => write!(f, "maintenance window opens at {opens_at}"),
+            Waiting::OtherWriter { object, writer } => write!(f, "{writer} is writing {object}"),
+            Waiting::Signer { signer, .. } => write!(f, "its signer {signer} is not usable yet"),
+            Waiting::Hosts { why } => write!(f, "its names are not known: {why}"),
+            Waiting::Breaker { issued, since, until } => {
+                write!(f, "circuit breaker: issued {issued} times since {since}, not again before {until}")
+            }
+            Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),
+            Waiting::Policy { why, until } => write!(f, "the PKI resource cannot be read ({why}); kept until {until}"),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The scenarios of rotation as data: what was found, when, and what is to be done. Day 0 is the day of issue.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::SignedDuration;
 
 use super::*;
@@ -13,28 +15,28 @@ fn row(id: &str) -> &'static Row {
 }
 
 fn principal(name: &str) -> Principal {
-    Principal { name: name.to_owned(), key: KeyId(name.to_owned()) }
+    Principal { name: name.into(), key: KeyId(name.into()) }
 }
 
 /// A Secret whose certificate was issued on day 0 and lives for `days`, with all its annotations.
 fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
-    SecretState {
-        certificate: CertificateFacts {
-            id: CertificateId("it".to_owned()),
-            subject: principal("it"),
-            signed_by: Some(principal(signer)),
-            validity: Validity { not_before: day(0) - SignedDuration::from_mins(5), not_after: day(days) },
-            ca: None,
-            serves: true,
-            connects: true,
-            hosts: hosts.iter().map(|host| Host::parse(host)).collect(),
-        },
-        issued_at: Some(day(0)),
-        not_after: Annotation::Readable,
-        not_before: Annotation::Readable,
-        names_issuer: true,
-        forced: None,
-    }
+    let certificate = CertificateFacts {
+        id: CertificateId("it".into()),
+        subject: principal("it"),
+        signed_by: Some(principal(signer)),
+        validity: Validity { not_before: day(0) - SignedDuration::from_mins(5), not_after: day(days) },
+        ca: None,
+        serves: true,
+        connects: true,
+        hosts: hosts.iter().map(|host| Host::parse(host)).collect(),
+    };
+    SecretState::new(Arc::new(certificate), Some(day(0)))
+}
+
+/// As if everything had been in the bundle from day 0 on.
+fn published() -> BTreeMap<CertificateId, Published> {
+    let since = Published { at: day(0), from: None };
+    ids("old + current + new").into_iter().map(|id| (id, since.clone())).collect()
 }
 
 /// The verdict in words, with days for instants.
@@ -86,10 +88,10 @@ fn a_signer_is_due_to_the_second() {
     check_signer(&found, day(292) - second(), "keep, look again at day 292");
     // 80 % of 365 days is the 292nd; that rule comes first.
     check_signer(&found, day(292), "issue: past refresh time (80% of validity) since day 292");
-    let long = present(|it| it.certificate.validity.not_after = day(400));
+    let long = present(|it| Arc::make_mut(&mut it.certificate).validity.not_after = day(400));
     check_signer(&long, day(292) - second(), "keep, look again at day 292");
     check_signer(&long, day(292), "issue: past its refresh time day 292");
-    let short = present(|it| it.certificate.validity.not_after = day(10));
+    let short = present(|it| Arc::make_mut(&mut it.certificate).validity.not_after = day(10));
     check_signer(&short, day(8) - second(), "keep, look again at day 8");
     check_signer(&short, day(8), "issue: past refresh time (80% of validity) since day 8");
     check_signer(&short, day(10), "issue: past refresh time (80% of validity) since day 8");
@@ -100,7 +102,7 @@ fn a_signer_is_due_to_the_second() {
 fn an_age_counts_from_the_issue_and_without_its_record_from_the_beginning() {
     let adopted = present(|it| {
         it.issued_at = None;
-        it.certificate.validity = Validity { not_before: day(2), not_after: day(367) };
+        Arc::make_mut(&mut it.certificate).validity = Validity { not_before: day(2), not_after: day(367) };
     });
     check_signer(&adopted, day(294) - second(), "keep, look again at day 294");
     check_signer(&adopted, day(294), "issue: past refresh time (80% of validity) since day 294");
@@ -210,13 +212,13 @@ fn a_refresh_waits_until_verifiers_have_the_new_signer_but_not_for_the_old_one()
 
 #[test]
 fn lineage_is_a_signature_and_not_a_name() {
-    let namesake = |key: &str| Principal { name: "s1".to_owned(), key: KeyId(key.to_owned()) };
+    let namesake = |key: &str| Principal { name: "s1".into(), key: KeyId(key.into()) };
     let mut found = secret("s1", 30, &[]);
-    found.certificate.signed_by = Some(namesake("another key"));
+    Arc::make_mut(&mut found.certificate).signed_by = Some(namesake("another key"));
     check_target(&Observed::Present(found.clone()), &Asked::default(), "issue: issuer not in ca bundle");
-    found.certificate.signed_by = None;
+    Arc::make_mut(&mut found.certificate).signed_by = None;
     check_target(&Observed::Present(found.clone()), &Asked::default(), "issue: issuer not in ca bundle");
-    found.certificate.signed_by = Some(principal("s1"));
+    Arc::make_mut(&mut found.certificate).signed_by = Some(principal("s1"));
     check_target(&Observed::Present(found.clone()), &Asked::default(), "keep, look again at day 15");
     let several = Asked { bundle: &["s0", "s1", "s2"], ..Asked::default() };
     check_target(&Observed::Present(found.clone()), &several, "keep, look again at day 15");
@@ -287,14 +289,14 @@ const SIGNERS: &str = "
     ca current days 8 to 200";
 
 fn bundle(members: &str) -> Observed<BundleState> {
-    Observed::Present(BundleState { members: ids(members), damage: Vec::new(), is_canonical: true })
+    Observed::Present(BundleState { members: ids(members), damage: Vec::new(), is_canonical: true, published: published() })
 }
 
 /// A bundle whose current signer is `current`; `needed` is what live leaves still need.
 fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expected: &str) {
     let certificates = world(SIGNERS);
     let (current, needed) = (ids("current"), ids(needed));
-    let inputs = BundleInputs { current: &current, needed: &needed, certificates: &certificates, now: at };
+    let inputs = BundleInputs { current: &current, needed: &needed, withdrawn: &BTreeSet::new(), certificates: &certificates, now: at };
     let verdict = decide_bundle(found, &inputs).map_or_else(
         || "keep".to_owned(),
         |change| {
@@ -309,10 +311,10 @@ fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expe
 fn a_bundle_gains_the_signer_and_loses_only_what_has_expired() {
     check_bundle(&bundle("current"), "", day(9), "keep");
     check_bundle(&bundle("old + current"), "", day(9), "keep");
-    check_bundle(&bundle("old"), "", day(9), "[current old]: signer update: added [current], removed expired []");
+    check_bundle(&bundle("old"), "", day(9), "[current old]: signer update: added [current], removed []");
     let last = day(10);
-    check_bundle(&bundle("old + current"), "", last - second(), "keep");
-    check_bundle(&bundle("old + current"), "", last, "[current]: signer update: added [], removed expired [old]");
+    check_bundle(&bundle("old + current"), "", last, "keep"); // its last second
+    check_bundle(&bundle("old + current"), "", last + second(), "[current]: signer update: added [], removed [old]");
     check_bundle(&bundle(""), "", day(9), "[current]: configmap is empty");
 }
 
@@ -327,14 +329,14 @@ fn a_bundle_that_is_gone_is_rebuilt_from_what_leaves_still_need() {
 #[test]
 fn a_damaged_bundle_keeps_what_can_be_read() {
     let state =
-        BundleState { members: ids("new"), damage: vec!["block 2 is no certificate".to_owned()], is_canonical: false };
+        BundleState { members: ids("new"), damage: vec!["block 2 is no certificate".to_owned()], is_canonical: false, published: published() };
     check_bundle(&Observed::Present(state), "", day(20), "[current new]: damaged: block 2 is no certificate");
 }
 
 #[test]
 fn a_bundle_is_rewritten_for_duplicates_and_order_once() {
     let state = |is_canonical| {
-        Observed::Present(BundleState { members: ids("new + current + new"), damage: Vec::new(), is_canonical })
+        Observed::Present(BundleState { members: ids("new + current + new"), damage: Vec::new(), is_canonical, published: published() })
     };
     check_bundle(&state(false), "", day(20), "[current new]: duplicates or order");
     check_bundle(&state(true), "", day(20), "keep");

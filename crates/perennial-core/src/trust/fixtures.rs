@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CertificateFacts, CertificateId, Certificates, EdgeState, InUse, KeyId, PathLength, Principal, Version};
+use super::{CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, Known, KeyId, PathLength, Principal, Version};
 use crate::catalog::Purpose;
 use crate::spec::{Host, Validity};
 
@@ -16,7 +16,7 @@ pub(crate) fn day(number: i64) -> Timestamp {
 fn principal(name: &str) -> Principal {
     // `signer#2` is the second key of `signer`: the same name, as after a rotation that keeps it.
     let subject = name.split('#').next().unwrap_or_default();
-    Principal { name: subject.to_owned(), key: KeyId(name.to_owned()) }
+    Principal { name: subject.into(), key: KeyId(name.into()) }
 }
 
 /// A world, a line for each certificate:
@@ -41,7 +41,7 @@ fn certificate(line: &str) -> CertificateFacts {
     let id = if signer == name { name.to_owned() } else { format!("{name} by {signer}") };
     let depth = after("depth").map_or(PathLength::Unlimited, |depth| PathLength::AtMost(number(depth) as u8));
     CertificateFacts {
-        id: CertificateId(id),
+        id: CertificateId(id.into()),
         subject: principal(name),
         signed_by: Some(principal(signer)),
         validity: Validity {
@@ -57,26 +57,27 @@ fn certificate(line: &str) -> CertificateFacts {
 
 pub(crate) fn ids(text: &str) -> Vec<CertificateId> {
     let ids = text.split('+').map(str::trim).filter(|id| !id.is_empty());
-    ids.map(|id| CertificateId(id.to_owned())).collect()
+    ids.map(|id| CertificateId(id.into())).collect()
 }
 
 /// `s1 + s2 until day 7`, or without an end.
-pub(crate) fn version(text: &str) -> Version {
+pub(crate) fn version(certificates: &Certificates, text: &str) -> Version {
     let (members, in_use) = match text.split_once(" until day ") {
         Some((members, end)) => (members, InUse::Until(day(end.trim().parse().unwrap()))),
         None => (text, InUse::Always),
     };
-    Version { name: format!("[{}]", members.trim()), members: ids(members), in_use }
+    let get = |id| certificates.get(&id).unwrap_or_else(|| panic!("no certificate {id}")).clone();
+    Version { name: format!("[{}]", members.trim()), members: ids(members).into_iter().map(get).collect(), in_use, evidence: Evidence::Assumed }
 }
 
-/// An edge for a client, from versions separated by `|`.
-pub(crate) fn edge(bundles: &str, leaves: &str) -> EdgeState {
-    let versions = |text: &str| text.split('|').map(version).collect();
+/// An edge for a client, from versions separated by `|`, the newest last.
+pub(crate) fn edge(certificates: &Certificates, bundles: &str, leaves: &str) -> EdgeState {
+    let versions = |text: &str| text.split('|').map(|text| version(certificates, text)).collect();
     EdgeState {
-        name: "edge".to_owned(),
+        name: "edge".into(),
         bundles: versions(bundles),
         leaves: versions(leaves),
         purpose: Purpose::Client,
-        hosts: Vec::new(),
+        hosts: [].into(),
     }
 }

@@ -14,11 +14,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use edge::{Broken, EdgeState, InUse, Version};
+pub use edge::{Broken, EdgeState, Evidence, InUse, Version};
 pub use path::{MAX_LENGTH, Need, Obstacle, best_path};
 pub use prove::{Refusal, Write, prove};
 
@@ -27,18 +28,18 @@ use crate::spec::{Host, Validity};
 /// Identifies a certificate: the fingerprint of one that exists, a name of its own for one that a plan would make.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct CertificateId(pub String);
+pub struct CertificateId(pub Arc<str>);
 
 /// Identifies a key pair: a hash of the public key, or a name of its own for one that a plan would generate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct KeyId(pub String);
+pub struct KeyId(pub Arc<str>);
 
 /// Name and key: what a certificate binds together, and what signs others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Principal {
     /// The subject, compared as it is.
-    pub name: String,
+    pub name: Arc<str>,
     /// The key.
     pub key: KeyId,
 }
@@ -78,18 +79,40 @@ pub enum PathLength {
 /// Certificates by their ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Certificates(BTreeMap<CertificateId, CertificateFacts>);
+pub struct Certificates(BTreeMap<CertificateId, Arc<CertificateFacts>>);
+
+/// Who knows certificates by their ids.
+pub trait Known: fmt::Debug {
+    /// The certificate with this id.
+    fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>>;
+}
+
+impl Known for Certificates {
+    fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>> {
+        self.0.get(id)
+    }
+}
 
 impl Certificates {
-    /// The certificate with this id.
-    pub fn get(&self, id: &CertificateId) -> Option<&CertificateFacts> {
-        self.0.get(id)
+    /// Adds a certificate.
+    pub fn insert(&mut self, certificate: Arc<CertificateFacts>) {
+        self.0.insert(certificate.id.clone(), certificate);
+    }
+
+    /// Every certificate, in the order of their ids.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<CertificateFacts>> {
+        self.0.values()
+    }
+
+    /// Forgets the certificates that are not asked for any more.
+    pub fn retain(&mut self, wanted: impl Fn(&CertificateFacts) -> bool) {
+        self.0.retain(|_, certificate| wanted(certificate));
     }
 }
 
 impl FromIterator<CertificateFacts> for Certificates {
     fn from_iter<I: IntoIterator<Item = CertificateFacts>>(certificates: I) -> Certificates {
-        Certificates(certificates.into_iter().map(|certificate| (certificate.id.clone(), certificate)).collect())
+        Certificates(certificates.into_iter().map(|it| (it.id.clone(), Arc::new(it))).collect())
     }
 }
 

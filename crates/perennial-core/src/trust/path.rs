@@ -1,6 +1,9 @@
 //! Whether a path leads from what is presented to what is trusted, and until when.
 
+use std::borrow::Borrow;
+
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::{CertificateFacts, PathLength};
 use crate::catalog::Purpose;
@@ -18,7 +21,8 @@ pub struct Need<'a> {
 }
 
 /// Why there is no path.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Obstacle {
     /// The leaf is not valid at the instant.
     #[error("it is valid from {not_before} to {not_after}")]
@@ -64,15 +68,15 @@ pub const MAX_LENGTH: usize = 8;
 /// The last second of the path that is good for longest, from the leaf over the served chain to the bundle.
 ///
 /// `chain` is what is presented beside the leaf. Every member of `bundle` is an anchor, and anchors expire.
-pub fn best_path(
+pub fn best_path<C: Borrow<CertificateFacts>>(
     leaf: &CertificateFacts,
-    chain: &[&CertificateFacts],
-    bundle: &[&CertificateFacts],
+    chain: &[C],
+    bundle: &[C],
     need: &Need<'_>,
 ) -> Result<Timestamp, Obstacle> {
     fits_leaf(leaf, need)?;
     // A leaf that is trusted itself needs nobody else, if nobody else signed it.
-    if leaf.signed_by.as_ref() == Some(&leaf.subject) && bundle.iter().any(|anchor| anchor.id == leaf.id) {
+    if leaf.signed_by.as_ref() == Some(&leaf.subject) && bundle.iter().any(|anchor| anchor.borrow().id == leaf.id) {
         return Ok(leaf.validity.not_after);
     }
     let mut search = Search { chain, bundle, need, obstacle: None };
@@ -96,23 +100,23 @@ fn fits_leaf(leaf: &CertificateFacts, need: &Need<'_>) -> Result<(), Obstacle> {
     }
 }
 
-struct Search<'a> {
-    chain: &'a [&'a CertificateFacts],
-    bundle: &'a [&'a CertificateFacts],
+struct Search<'a, C> {
+    chain: &'a [C],
+    bundle: &'a [C],
     need: &'a Need<'a>,
     /// What stood in the way, where the way was longest.
     obstacle: Option<Obstacle>,
 }
 
-impl Search<'_> {
+impl<C: Borrow<CertificateFacts>> Search<'_, C> {
     /// The best end of a path above `path`, whose last member still needs an issuer.
     fn best_above(&mut self, path: &[&CertificateFacts]) -> Option<Timestamp> {
         let child = path.last()?;
         if path.len() >= MAX_LENGTH {
             return None;
         }
-        let anchors = self.bundle.iter().map(|&anchor| (anchor, true));
-        let candidates: Vec<_> = anchors.chain(self.chain.iter().map(|&other| (other, false))).collect();
+        let anchors = self.bundle.iter().map(|anchor| (anchor.borrow(), true));
+        let candidates = anchors.chain(self.chain.iter().map(|other| (other.borrow(), false)));
         let mut best: Option<Timestamp> = None;
         let mut found = false;
         for (issuer, is_anchor) in candidates {
@@ -124,7 +128,7 @@ impl Search<'_> {
             found = true;
             if !issuer.is_valid_at(self.need.at) {
                 self.obstacle = Some(Obstacle::SignerNotValid {
-                    signer: issuer.subject.name.clone(),
+                    signer: issuer.subject.name.to_string(),
                     not_before: issuer.validity.not_before,
                     not_after: issuer.validity.not_after,
                 });
@@ -162,7 +166,7 @@ fn allows(certificate: &CertificateFacts, purpose: Purpose) -> bool {
 }
 
 fn signer_name(certificate: &CertificateFacts) -> String {
-    certificate.signed_by.as_ref().map_or_else(|| "(unknown)".to_owned(), |signer| signer.name.clone())
+    certificate.signed_by.as_ref().map_or_else(|| "(unknown)".to_owned(), |signer| signer.name.to_string())
 }
 
 /// Whether a name in a certificate is good for a name that is dialled. A wildcard stands for one label.

@@ -164,7 +164,7 @@ fn depth(catalog: &Catalog, id: &str) -> usize {
 fn speed(delivery: Delivery) -> Option<Speed> {
     match delivery {
         Delivery::Reloaded { .. } => Some(Speed::Reloaded),
-        Delivery::Revisioned => Some(Speed::Revisioned),
+        Delivery::Revisioned | Delivery::Relayed { .. } => Some(Speed::Revisioned),
         Delivery::Never => Some(Speed::Never),
         Delivery::Indirect => None,
     }

@@ -1,0 +1,239 @@
+//! A snapshot with writes on top of it: the world as a plan would make it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::step::{Action, Bridge, CopyItem, Issue, Publication, Step};
+use crate::rules::{BundleState, Observed, Published, SecretState, Superseded};
+use crate::snapshot::{Slot, Snapshot};
+use crate::trust::{CertificateFacts, CertificateId, Known, PathLength};
+
+/// How many of a place's last issues are remembered: as many as the circuit breaker asks about.
+pub(super) const REMEMBERED_ISSUES: usize = 5;
+
+/// What a snapshot would be after some writes.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    snapshot: &'a Snapshot,
+    now: Timestamp,
+    changes: Changes,
+}
+
+/// What differs from the snapshot.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    secrets: HashMap<Slot, Observed<SecretState>>,
+    bundles: HashMap<Slot, Observed<BundleState>>,
+    certificates: HashMap<CertificateId, Arc<CertificateFacts>>,
+}
+
+/// What a write replaced, so that it can be taken back.
+#[derive(Debug, Default)]
+pub(crate) struct Undo {
+    secrets: Vec<(Slot, Option<Observed<SecretState>>)>,
+    bundles: Vec<(Slot, Option<Observed<BundleState>>)>,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot) -> Draft<'a> {
+        Draft { snapshot, now: snapshot.taken_at, changes: Changes::default() }
+    }
+
+    pub(crate) fn snapshot(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    pub(crate) fn secret(&self, slot: &Slot) -> &Observed<SecretState> {
+        let found = self.changes.secrets.get(slot).or_else(|| self.snapshot.secrets.get(slot));
+        found.unwrap_or_else(|| panic!("a snapshot that was checked speaks of {slot}"))
+    }
+
+    pub(crate) fn bundle(&self, slot: &Slot) -> &Observed<BundleState> {
+        let found = self.changes.bundles.get(slot).or_else(|| self.snapshot.bundles.get(slot));
+        found.unwrap_or_else(|| panic!("a snapshot that was checked speaks of {slot}"))
+    }
+
+    /// The keys of an object that hold something.
+    pub(crate) fn keys_of(&self, object: &str) -> Vec<Slot> {
+        let from = format!("{object}:");
+        let in_snapshot = self.snapshot.secrets.keys().skip_while(|slot| slot.to_string() < from);
+        let slots = in_snapshot.take_while(|slot| slot.object_text() == object);
+        slots.filter(|slot| *self.secret(slot) != Observed::Absent).cloned().collect()
+    }
+
+    /// Makes a write, and says how to take it back.
+    pub(crate) fn apply(&mut self, step: &Step) -> Undo {
+        let mut undo = Undo::default();
+        match &step.action {
+            Action::Issue(issue) => {
+                let state = self.issue(issue);
+                undo.secrets.push(self.set_secret(&issue.slot, Observed::Present(state)));
+            }
+            Action::Publish(bundles) => {
+                for bundle in bundles {
+                    let state = self.publish(bundle);
+                    undo.bundles.push(self.set_bundle(&bundle.slot, Observed::Present(state)));
+                }
+            }
+            Action::CopySecret(items) => {
+                for item in items {
+                    let state = self.copy_secret(item);
+                    undo.secrets.push(self.set_secret(&item.to, state));
+                }
+            }
+            Action::CopyBundle(item) => {
+                if let Some(state) = self.copy_bundle(item) {
+                    undo.bundles.push(self.set_bundle(&item.to, Observed::Present(state)));
+                }
+            }
+        }
+        undo
+    }
+
+    /// Takes back a write. Certificates that it would have made stay known, and nothing speaks of them.
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        for (slot, previous) in undo.secrets.into_iter().rev() {
+            restore(&mut self.changes.secrets, slot, previous);
+        }
+        for (slot, previous) in undo.bundles.into_iter().rev() {
+            restore(&mut self.changes.bundles, slot, previous);
+        }
+    }
+
+    pub(crate) fn into_changes(self) -> Changes {
+        self.changes
+    }
+
+    fn set_secret(&mut self, slot: &Slot, state: Observed<SecretState>) -> (Slot, Option<Observed<SecretState>>) {
+        (slot.clone(), self.changes.secrets.insert(slot.clone(), state))
+    }
+
+    fn set_bundle(&mut self, slot: &Slot, state: Observed<BundleState>) -> (Slot, Option<Observed<BundleState>>) {
+        (slot.clone(), self.changes.bundles.insert(slot.clone(), state))
+    }
+
+    fn issue(&mut self, issue: &Issue) -> SecretState {
+        let old = self.secret(&issue.slot).present().cloned();
+        let made = Arc::new(self.facts(issue));
+        self.know(made.clone());
+        for bridge in issue.bridges.iter().chain(&issue.bridged) {
+            self.bridge(bridge);
+        }
+        let ids = |bridges: &[Bridge]| bridges.iter().map(|bridge| bridge.id.clone()).collect::<Vec<_>>();
+        let mut bridges = ids(&issue.bridges);
+        bridges.extend(issue.kept_bridges.iter().cloned());
+        let mut issues = old.as_ref().map(|old| old.issues.clone()).unwrap_or_default();
+        issues.push(self.now);
+        let forgotten = issues.len().saturating_sub(REMEMBERED_ISSUES);
+        SecretState {
+            forced: issue.forced.clone().or_else(|| old.as_ref().and_then(|old| old.forced.clone())),
+            chain: issue.chain.clone(),
+            subject: old.as_ref().and_then(|old| old.subject.clone()),
+            bridges,
+            bridged: ids(&issue.bridged),
+            superseded: self.superseded(old.as_ref()),
+            issues: issues.split_off(forgotten),
+            ..SecretState::new(made, Some(self.now))
+        }
+    }
+
+    /// What an issue makes, as a verifier will see it.
+    fn facts(&self, issue: &Issue) -> CertificateFacts {
+        let signer = issue.signer.as_ref().and_then(|(_, id)| self.get(id)).map(|signer| signer.subject.clone());
+        let usage = issue.spec.usage;
+        let is_ca = usage == crate::policy::Usage::Signer;
+        CertificateFacts {
+            id: issue.id.clone(),
+            subject: issue.subject.clone(),
+            signed_by: Some(signer.unwrap_or_else(|| issue.subject.clone())),
+            validity: issue.spec.validity,
+            ca: is_ca.then_some(PathLength::Unlimited),
+            serves: is_ca || usage.serves(),
+            connects: is_ca || usage.connects(),
+            hosts: issue.spec.hosts.clone(),
+        }
+    }
+
+    fn bridge(&mut self, bridge: &Bridge) {
+        let (Some(of), Some(by)) = (self.get(&bridge.of), self.get(&bridge.by)) else { return };
+        let facts = CertificateFacts {
+            id: bridge.id.clone(),
+            signed_by: Some(by.subject.clone()),
+            validity: bridge.validity,
+            ..of.as_ref().clone()
+        };
+        self.know(Arc::new(facts));
+    }
+
+    fn know(&mut self, certificate: Arc<CertificateFacts>) {
+        self.changes.certificates.insert(certificate.id.clone(), certificate);
+    }
+
+    /// What stood in a place before, and before that, as long as it can matter to anybody.
+    fn superseded(&self, old: Option<&SecretState>) -> Vec<Superseded> {
+        let Some(old) = old else { return Vec::new() };
+        let is_alive = |id: &CertificateId| self.get(id).is_some_and(|it| self.now <= it.validity.not_after);
+        let last =
+            Superseded { certificate: old.certificate.id.clone(), chain: old.chain.clone(), at: self.now };
+        old.superseded.iter().cloned().chain([last]).filter(|past| is_alive(&past.certificate)).collect()
+    }
+
+    fn publish(&self, bundle: &Publication) -> BundleState {
+        let old = self.bundle(&bundle.slot).present();
+        let mut published = BTreeMap::new();
+        for id in &bundle.members {
+            let from = bundle.foreign.iter().find(|(foreign, _)| foreign == id).map(|(_, from)| from.clone());
+            let before = old.and_then(|old| old.published.get(id));
+            let at = before.map_or(self.now, |before| before.at);
+            let from = from.or_else(|| before.and_then(|before| before.from.clone()));
+            published.insert(id.clone(), Published { at, from });
+        }
+        BundleState { members: bundle.members.iter().cloned().collect(), damage: Vec::new(), is_canonical: true, published }
+    }
+
+    fn copy_secret(&self, item: &CopyItem) -> Observed<SecretState> {
+        let Some(source) = item.from.as_ref().and_then(|from| self.secret(from).present()) else {
+            return Observed::Absent;
+        };
+        let old = self.secret(&item.to).present();
+        Observed::Present(SecretState { superseded: self.superseded(old), issues: Vec::new(), ..source.clone() })
+    }
+
+    fn copy_bundle(&self, item: &CopyItem) -> Option<BundleState> {
+        let source = self.bundle(item.from.as_ref()?).present()?;
+        let old = self.bundle(&item.to).present();
+        let since = |id: &CertificateId| {
+            let before = old.and_then(|old| old.published.get(id)).cloned();
+            before.unwrap_or(Published { at: self.now, from: None })
+        };
+        let published = source.members.iter().map(|id| (id.clone(), since(id))).collect();
+        Some(BundleState { published, damage: Vec::new(), ..source.clone() })
+    }
+}
+
+impl Known for Draft<'_> {
+    fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>> {
+        self.changes.certificates.get(id).or_else(|| self.snapshot.certificates.get(id))
+    }
+}
+
+fn restore<T>(map: &mut HashMap<Slot, T>, slot: Slot, previous: Option<T>) {
+    match previous {
+        Some(previous) => drop(map.insert(slot, previous)),
+        None => drop(map.remove(&slot)),
+    }
+}
+
+impl Snapshot {
+    /// The state after a write, as the cluster would hold it.
+    pub fn apply(&mut self, step: &Step) {
+        let mut draft = Draft::new(self);
+        draft.apply(step);
+        let changes = draft.into_changes();
+        self.secrets.extend(changes.secrets);
+        self.bundles.extend(changes.bundles);
+        changes.certificates.into_values().for_each(|certificate| self.certificates.insert(certificate));
+    }
+}

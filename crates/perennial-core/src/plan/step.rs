@@ -1,0 +1,184 @@
+//! What a plan is made of: writes, each complete, so that whoever carries them out decides nothing.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::Instance;
+use crate::policy::PolicySource;
+use crate::rules::{BundleReason, Reason, Waiting};
+use crate::snapshot::Slot;
+use crate::spec::{CertificateSpec, Validity};
+use crate::trust::{Broken, CertificateId, Principal};
+
+/// One write of one object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// The object, `namespace/name`.
+    pub object: String,
+    /// What is written there.
+    pub action: Action,
+    /// The namespaces of the static pods that this restarts.
+    pub restarts: BTreeSet<String>,
+    /// Edges that are broken when this is done, with or without it.
+    pub risks: Vec<Risk>,
+}
+
+/// What is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// A Secret with a new key and certificate.
+    Issue(Box<Issue>),
+    /// A ConfigMap with bundles.
+    Publish(Vec<Publication>),
+    /// A Secret that repeats others.
+    CopySecret(Vec<CopyItem>),
+    /// A ConfigMap that repeats another.
+    CopyBundle(CopyItem),
+}
+
+/// A certificate to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Issue {
+    /// Where it goes.
+    pub slot: Slot,
+    /// Its row in the catalog.
+    pub row: &'static str,
+    /// Which of the row's certificates.
+    pub instance: Instance,
+    /// Why.
+    pub reason: Reason,
+    /// What to make.
+    pub spec: CertificateSpec,
+    /// The level of the policy that chose the key.
+    pub key_source: PolicySource,
+    /// The signer's Secret and certificate; none where it signs itself.
+    pub signer: Option<(Slot, CertificateId)>,
+    /// What the new certificate is called until it exists.
+    pub id: CertificateId,
+    /// Whose it will be.
+    pub subject: Principal,
+    /// What is served beside it.
+    pub chain: Vec<CertificateId>,
+    /// The same key, signed by the signer that it follows: for the chains of what it signs.
+    pub bridges: Vec<Bridge>,
+    /// The signer that it follows, signed by it: for the bundle.
+    pub bridged: Vec<Bridge>,
+    /// Bridges of earlier rotations that are still of use.
+    pub kept_bridges: Vec<CertificateId>,
+    /// The reason of a forced rotation, to be recorded.
+    pub forced: Option<String>,
+}
+
+/// A cross-certificate to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bridge {
+    /// What it is called until it exists.
+    pub id: CertificateId,
+    /// The certificate whose subject and key it repeats.
+    pub of: CertificateId,
+    /// The certificate whose key signs it.
+    pub by: CertificateId,
+    /// Its life.
+    pub validity: Validity,
+}
+
+/// A bundle to write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Publication {
+    /// Where it goes.
+    pub slot: Slot,
+    /// The bundle's id in the catalog.
+    pub bundle: &'static str,
+    /// What is in it; written in the order of the bytes.
+    pub members: BTreeSet<CertificateId>,
+    /// The members that came from somebody else's bundle.
+    pub foreign: Vec<(CertificateId, Slot)>,
+    /// Why.
+    pub reason: BundleReason,
+}
+
+/// A repetition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyItem {
+    /// What is repeated; none where the place is to be empty, because what it repeated is gone.
+    pub from: Option<Slot>,
+    /// Where.
+    pub to: Slot,
+}
+
+/// Something that is due and is not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pending {
+    /// What is not written.
+    pub slot: Slot,
+    /// Its row or bundle in the catalog.
+    pub name: &'static str,
+    /// Why it would be; none where that was not even asked.
+    pub reason: Option<Reason>,
+    /// What it waits for.
+    pub waiting: Waiting,
+}
+
+/// An edge that does not hold, or will not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Risk {
+    /// The edge.
+    pub edge: String,
+    /// From when on.
+    pub at: Timestamp,
+    /// Who refuses whom, and why.
+    pub broken: Broken,
+}
+
+/// What was decided from a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The instant of the snapshot.
+    pub at: Timestamp,
+    /// What is to be written, in this order. After it, look again.
+    pub steps: Vec<Step>,
+    /// What is due and waits.
+    pub waiting: Vec<Pending>,
+    /// What breaks before waiting can help.
+    pub risks: Vec<Risk>,
+    /// Nothing changes before this instant unless something happens; the end of time, if nothing ever does.
+    pub next_look: Timestamp,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.action {
+            Action::Issue(issue) => write!(f, "issue {}: {}", self.object, issue.reason),
+            Action::Publish(bundles) => {
+                let reasons: Vec<String> = bundles.iter().map(|bundle| bundle.reason.to_string()).collect();
+                write!(f, "publish {}: {}", self.object, reasons.join("; "))
+            }
+            Action::CopySecret(items) => {
+                let sources: Vec<&str> =
+                    items.iter().filter_map(|item| item.from.as_ref()).map(Slot::object_text).collect();
+                write!(f, "copy {} to {}", sources.join(", "), self.object)
+            }
+            Action::CopyBundle(item) => {
+                write!(f, "copy {} to {}", item.from.as_ref().map_or("nothing", Slot::object_text), self.object)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is broken from {} on: {}", self.edge, self.at, self.broken)
+    }
+}

@@ -1,0 +1,229 @@
+//! Which versions of a bundle or certificate processes may hold: what is there now, and what was there before.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::draft::Draft;
+use crate::catalog::{Delivery, Instance, Leaf, Row, Span};
+use crate::issuance::BACKDATE;
+use crate::rules::{BundleState, SecretState};
+use crate::snapshot::{Held, Slot};
+use crate::spec::{Host, Validity};
+use crate::trust::{
+    CertificateFacts, CertificateId, EdgeState, Evidence, InUse, KeyId, Known, Principal, Version,
+};
+use crate::wiring::{EdgeWiring, presented_slot};
+
+impl Draft<'_> {
+    /// The edge with the certificate of one instance of its row, dialled under these names.
+    pub(crate) fn edge_state(&self, edge: &EdgeWiring<'_>, row: &Row, instance: &Instance, hosts: &Arc<[Host]>) -> EdgeState {
+        let slot = presented_slot(row, edge.presents, instance);
+        let presenter = edge.edge.presenter.delivery;
+        let (leaves, hosts) = match edge.edge.leaf {
+            Leaf::Row(_) => (self.leaf_versions(&slot, presenter), hosts.clone()),
+            Leaf::AnyBy(_) => (self.class_versions(&slot), [].into()),
+        };
+        let name = match instance {
+            Instance::Cluster => edge.name.clone(),
+            Instance::Node { name, .. } => edge.name.replace("<node>", name).into(),
+            Instance::Service { namespace, secret, .. } => format!("{} ({namespace}/{secret})", edge.name).into(),
+        };
+        let bundles = self.bundle_versions(&edge.trust, edge.edge.verifier.delivery);
+        EdgeState { name, bundles, leaves, purpose: edge.edge.purpose, hosts }
+    }
+
+    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ.
+    pub(crate) fn lag(&self, within: Span) -> SignedDuration {
+        let scale = self.snapshot().settings.time_scale;
+        within.scaled(scale) + BACKDATE.scaled(scale)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.snapshot().taken_at
+    }
+
+    /// Versions of a bundle, the newest last.
+    pub(crate) fn bundle_versions(&self, slot: &Slot, delivery: Delivery) -> Vec<Version> {
+        let Some(state) = self.bundle(slot).present() else { return Vec::new() };
+        let mut versions = Versions { list: Vec::new() };
+        match (self.snapshot().held_bundles.get(slot), delivery) {
+            (Some(held), _) => {
+                for held in held {
+                    versions.add(self.held(slot, held));
+                }
+                if let Delivery::Relayed { within } = delivery {
+                    let restarted = held.iter().filter_map(|held| held.since).max().unwrap_or(Timestamp::MIN);
+                    self.add_lacking(&mut versions, slot, state, |_| after(restarted, self.lag(within)));
+                }
+            }
+            (None, Delivery::Reloaded { within }) => {
+                let lag = self.lag(within);
+                self.add_lacking(&mut versions, slot, state, |id| {
+                    after(state.published.get(id).map_or(self.now(), |published| published.at), lag)
+                });
+            }
+            (None, Delivery::Revisioned | Delivery::Relayed { .. }) => {
+                for missing in &state.members {
+                    let members = state.members.iter().filter(|id| *id != missing);
+                    let name = format!("{slot} without {missing}");
+                    versions.add(self.version(name, members, InUse::Always, Evidence::Unknown));
+                }
+            }
+            (None, Delivery::Never | Delivery::Indirect) => {}
+        }
+        let evidence = match delivery {
+            Delivery::Never => Evidence::Never,
+            _ => Evidence::Observed,
+        };
+        versions.finish(self.version(slot.to_string(), &state.members, InUse::Always, evidence))
+    }
+
+    /// What a process may hold that has not read the newest additions: without all that came then or later, and
+    /// without each of them alone, since several may have come in an order that nobody wrote down.
+    fn add_lacking(
+        &self,
+        versions: &mut Versions,
+        slot: &Slot,
+        state: &BundleState,
+        held_until: impl Fn(&CertificateId) -> Timestamp,
+    ) {
+        for missing in &state.members {
+            let until = held_until(missing);
+            if until <= self.now() {
+                continue;
+            }
+            let earlier = state.members.iter().filter(|id| held_until(id) < until);
+            let others = state.members.iter().filter(|id| *id != missing && held_until(id) <= until);
+            let in_use = InUse::Until(until);
+            let name = || format!("{slot} as it was before {missing}");
+            versions.add(self.version(name(), earlier, in_use, Evidence::Assumed));
+            versions.add(self.version(name(), others, in_use, Evidence::Assumed));
+        }
+    }
+
+    /// Versions of a certificate with its chain, the newest last.
+    pub(crate) fn leaf_versions(&self, slot: &Slot, delivery: Delivery) -> Vec<Version> {
+        let Some(state) = self.secret(slot).present() else { return Vec::new() };
+        let mut versions = Versions { list: Vec::new() };
+        if let Some(held) = self.snapshot().held_secrets.get(slot) {
+            for held in held {
+                versions.add(self.held(slot, held));
+            }
+        } else {
+            for past in &state.superseded {
+                let (in_use, evidence) = match delivery {
+                    Delivery::Reloaded { within } => (InUse::Until(after(past.at, self.lag(within))), Evidence::Assumed),
+                    Delivery::Revisioned | Delivery::Relayed { .. } => (InUse::Always, Evidence::Unknown),
+                    Delivery::Never => (InUse::Always, Evidence::Never),
+                    Delivery::Indirect => continue,
+                };
+                let name = format!("{slot} until {}", past.at);
+                let members = [&past.certificate].into_iter().chain(&past.chain);
+                if in_use.contains(self.now()) {
+                    versions.add(self.version(name, members, in_use, evidence));
+                }
+            }
+        }
+        let evidence = match delivery {
+            Delivery::Never => Evidence::Never,
+            _ => Evidence::Observed,
+        };
+        versions.finish(self.served(slot, state, evidence))
+    }
+
+    fn served(&self, slot: &Slot, state: &SecretState, evidence: Evidence) -> Version {
+        let members = [&state.certificate.id].into_iter().chain(&state.chain);
+        self.version(slot.to_string(), members, InUse::Always, evidence)
+    }
+
+    /// Versions of "any certificate that this signer issued", the newest signer last: each until the signer's end.
+    fn class_versions(&self, slot: &Slot) -> Vec<Version> {
+        let Some(state) = self.secret(slot).present() else { return Vec::new() };
+        let class = |signer: &CertificateFacts, in_use| Version {
+            name: format!("certificates by {}", signer.id),
+            members: vec![Arc::new(any_by(signer))],
+            in_use,
+            evidence: Evidence::Assumed,
+        };
+        let end = |signer: &CertificateFacts| signer.validity.first_after().unwrap_or(Timestamp::MAX);
+        let past = state.superseded.iter().filter_map(|past| self.get(&past.certificate));
+        let past = past.map(|signer| class(signer, InUse::Until(end(signer)))).filter(|it| it.in_use.contains(self.now()));
+        past.chain([class(&state.certificate, InUse::Always)]).collect()
+    }
+
+    fn held(&self, slot: &Slot, held: &Held) -> Version {
+        let name = match held.revision {
+            Some(revision) => format!("{slot} of {} at revision {revision}", held.by),
+            None => format!("{slot} of {}", held.by),
+        };
+        self.version(name, &held.members, InUse::Always, Evidence::Observed)
+    }
+
+    fn version<'i>(
+        &self,
+        name: String,
+        members: impl IntoIterator<Item = &'i CertificateId>,
+        in_use: InUse,
+        evidence: Evidence,
+    ) -> Version {
+        let members = members.into_iter().filter_map(|id| self.get(id)).cloned().collect();
+        Version { name, members, in_use, evidence }
+    }
+}
+
+/// Versions that differ.
+struct Versions {
+    list: Vec<Version>,
+}
+
+impl Versions {
+    /// A process that holds nothing trusts nobody, and presents nothing: there is nothing to keep.
+    fn add(&mut self, version: Version) {
+        if version.members.is_empty() {
+            return;
+        }
+        match self.list.iter_mut().find(|known| same_set(known, &version)) {
+            Some(known) => known.in_use = longer(known.in_use, version.in_use),
+            None => self.list.push(version),
+        }
+    }
+
+    fn finish(mut self, newest: Version) -> Vec<Version> {
+        self.list.retain(|version| !same_set(version, &newest));
+        self.list.push(newest);
+        self.list
+    }
+}
+
+fn same_set(one: &Version, other: &Version) -> bool {
+    let ids = |version: &Version| version.members.iter().map(|it| it.id.clone()).collect::<BTreeSet<_>>();
+    one.is_same(other) || (one.members.len() == other.members.len() && ids(one) == ids(other))
+}
+
+fn longer(one: InUse, other: InUse) -> InUse {
+    match (one, other) {
+        (InUse::Until(one), InUse::Until(other)) => InUse::Until(one.max(other)),
+        _ => InUse::Always,
+    }
+}
+
+/// Any certificate that a signer handed out, for any purpose and as long as the signer lives.
+fn any_by(signer: &CertificateFacts) -> CertificateFacts {
+    let id: Arc<str> = format!("any by {}", signer.id).into();
+    CertificateFacts {
+        id: CertificateId(id.clone()),
+        subject: Principal { name: id.clone(), key: KeyId(id) },
+        signed_by: Some(signer.subject.clone()),
+        validity: Validity { ..signer.validity },
+        ca: None,
+        serves: true,
+        connects: true,
+        hosts: Vec::new(),
+    }
+}
+
+pub(super) fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
+    at.checked_add(span).unwrap_or(Timestamp::MAX)
+}

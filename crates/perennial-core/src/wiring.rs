@@ -1,0 +1,312 @@
+//! The catalog as a planner walks it: what is kept where, what flows into what, who reads it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::catalog::{
+    Bundle, BundleHome, BundleInput, Catalog, Copied, CopyData, Day, Delivery, Edge, Home, Instance, Leaf, Object,
+    Place, Row, Scope, Signer, Trust,
+};
+use crate::snapshot::{Slot, Snapshot};
+
+/// An index over a catalog. Made once; everything in it is found without looking at the rest of the catalog.
+#[derive(Debug)]
+pub struct Wiring<'c> {
+    /// What it is an index over.
+    pub catalog: &'c Catalog,
+    rows: HashMap<&'static str, RowWiring<'c>>,
+    bundles: HashMap<&'static str, BundleWiring<'c>>,
+    edges: Vec<EdgeWiring<'c>>,
+    /// The edges whose verifier reads a slot.
+    readers: HashMap<Slot, Vec<usize>>,
+    foreign: Vec<Slot>,
+}
+
+/// A row and what hangs on it.
+#[derive(Debug)]
+pub struct RowWiring<'c> {
+    /// The row.
+    pub row: &'c Row,
+    /// The rows that it signs.
+    pub signs: Vec<&'static str>,
+    /// The bundles that it flows into, inputs before what they flow into.
+    pub flows_into: Vec<&'static str>,
+    /// The edges on which it is presented.
+    pub edges: Vec<usize>,
+    /// The namespaces of the static pods that restart when it changes.
+    pub restarts: BTreeSet<&'static str>,
+}
+
+/// A bundle and where it is kept.
+#[derive(Debug)]
+pub struct BundleWiring<'c> {
+    /// The bundle.
+    pub bundle: &'c Bundle,
+    /// Where it is kept.
+    pub home: Slot,
+    /// Where it is repeated, and how that is read.
+    pub copies: Vec<(Slot, Delivery)>,
+}
+
+/// An edge between the slots that its two sides read.
+#[derive(Debug)]
+pub struct EdgeWiring<'c> {
+    /// The edge.
+    pub edge: &'c Edge,
+    /// The row whose certificate is presented, or whose certificates are.
+    pub row: &'static str,
+    /// What the verifier reads.
+    pub trust: Slot,
+    /// What the presenter reads: the row's Secret, or which of its copies.
+    pub presents: Presents,
+    /// What people call it, where it has only one instance.
+    pub name: Arc<str>,
+}
+
+/// Which of a row's slots a presenter reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presents {
+    /// That of the row itself.
+    Home,
+    /// The copy with this number.
+    Copy(usize),
+}
+
+impl<'c> Wiring<'c> {
+    /// The wiring of a catalog without defects.
+    pub fn new(catalog: &'c Catalog) -> Wiring<'c> {
+        let bundles: HashMap<_, _> = catalog.bundles.iter().map(|bundle| (bundle.id, wire_bundle(bundle))).collect();
+        // What the bootstrap control plane read is gone with it.
+        let alive = |edge: &&Edge| edge.verifier.name != BOOTSTRAP;
+        let edges: Vec<_> = catalog.edges.iter().filter(alive).filter_map(|edge| wire_edge(catalog, &bundles, edge)).collect();
+        let mut readers: HashMap<Slot, Vec<usize>> = HashMap::new();
+        for (number, edge) in edges.iter().enumerate() {
+            readers.entry(edge.trust.clone()).or_default().push(number);
+        }
+        let mut wiring = Wiring { catalog, rows: HashMap::new(), bundles, edges, readers, foreign: Vec::new() };
+        wiring.wire_rows();
+        let foreign = |input: &BundleInput| match *input {
+            BundleInput::Foreign(object) => Some(foreign_slot(object)),
+            _ => None,
+        };
+        wiring.foreign = catalog.bundles.iter().flat_map(|bundle| bundle.inputs).filter_map(foreign).collect();
+        wiring
+    }
+
+    fn wire_rows(&mut self) {
+        let mut rows: HashMap<&'static str, RowWiring<'c>> = HashMap::new();
+        let mut flows: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+        let mut reached: HashMap<&'static str, BTreeSet<&'static str>> = HashMap::new();
+        for bundle in &self.catalog.bundles {
+            let mut signers = BTreeSet::new();
+            for input in bundle.inputs {
+                match *input {
+                    BundleInput::History(row) => drop(signers.insert(row)),
+                    BundleInput::Bundle(id) | BundleInput::First(id) => signers.extend(reached.get(id).into_iter().flatten()),
+                    BundleInput::Foreign(_) => {}
+                }
+            }
+            signers.iter().for_each(|row| flows.entry(row).or_default().push(bundle.id));
+            reached.insert(bundle.id, signers);
+        }
+        for row in &self.catalog.rows {
+            let flows_into = flows.remove(row.id).unwrap_or_default();
+            let edges = Vec::new();
+            rows.insert(row.id, RowWiring { row, signs: Vec::new(), flows_into, edges, restarts: BTreeSet::new() });
+            if let Signer::Row(signer) = row.signer
+                && let Some(signer) = rows.get_mut(signer)
+            {
+                signer.signs.push(row.id);
+            }
+        }
+        for (number, edge) in self.edges.iter().enumerate() {
+            rows.entry(edge.row).and_modify(|row| row.edges.push(number));
+        }
+        for row in &self.catalog.rows {
+            let restarts = self.restarts(&rows[row.id]);
+            rows.entry(row.id).and_modify(|wired| wired.restarts = restarts);
+        }
+        self.rows = rows;
+    }
+
+    /// What restarts when the row changes, or what follows from that: static pods that read it or a bundle with it.
+    fn restarts(&self, wired: &RowWiring<'_>) -> BTreeSet<&'static str> {
+        let mut restarts = BTreeSet::new();
+        let mut add = |delivery: Delivery, object: Object| {
+            if matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. }) {
+                restarts.insert(object.namespace);
+            }
+        };
+        if let Home::Secret(object) = wired.row.home {
+            add(wired.row.delivery, object);
+        }
+        wired.row.copies.iter().for_each(|copy| add(copy.delivery, copy.object));
+        for bundle in wired.flows_into.iter().map(|id| self.bundles[id].bundle) {
+            if let BundleHome::ConfigMap(place) = bundle.home {
+                add(bundle.delivery, place.object);
+            }
+            bundle.copies.iter().for_each(|copy| add(copy.delivery, copy.object));
+        }
+        restarts
+    }
+
+    /// The row with this id.
+    pub fn row(&self, id: &str) -> Option<&RowWiring<'c>> {
+        self.rows.get(id)
+    }
+
+    /// The bundle with this id.
+    pub fn bundle(&self, id: &str) -> Option<&BundleWiring<'c>> {
+        self.bundles.get(id)
+    }
+
+    /// The edges, by their numbers.
+    pub fn edges(&self) -> &[EdgeWiring<'c>] {
+        &self.edges
+    }
+
+    /// The edges whose verifier reads this slot.
+    pub fn readers(&self, trust: &Slot) -> &[usize] {
+        self.readers.get(trust).map_or(&[], Vec::as_slice)
+    }
+
+    /// How a change of a certificate in this slot of a row reaches those who present it, by every edge.
+    pub fn presenters(&self, row: &Row, presents: Presents) -> impl Iterator<Item = Delivery> {
+        let of_row = self.rows[row.id].edges.iter().map(|number| &self.edges[*number]);
+        of_row.filter(move |edge| edge.presents == presents).map(|edge| edge.edge.presenter.delivery)
+    }
+
+    /// Every slot that holds, or should hold, a certificate with its key.
+    pub fn secret_slots(&self, snapshot: &Snapshot) -> BTreeSet<Slot> {
+        let mut slots = BTreeSet::new();
+        for row in self.catalog.rows.iter().filter(|row| row.day == Day::Two) {
+            for instance in instances(row, snapshot) {
+                slots.insert(home_slot(row, &instance));
+                slots.extend(row.copies.iter().map(|copy| copy_slot(row, copy, &instance)));
+            }
+        }
+        let day1 = self.edges.iter().filter_map(|edge| self.row(edge.row)).filter(|wired| wired.row.day == Day::One);
+        slots.extend(day1.map(|wired| Slot::file(wired.row.id)));
+        slots
+    }
+
+    /// Every slot that holds, or should hold, a bundle.
+    pub fn bundle_slots(&self) -> impl Iterator<Item = &Slot> {
+        let kept = self.bundles.values().filter(|wired| wired.bundle.day == Day::Two);
+        let slots = kept.flat_map(|wired| [&wired.home].into_iter().chain(wired.copies.iter().map(|(slot, _)| slot)));
+        let inputs = self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).flat_map(|bundle| bundle.inputs);
+        let day1 = inputs.filter_map(|input| match *input {
+            BundleInput::Bundle(id) | BundleInput::First(id) => {
+                self.bundles.get(id).filter(|wired| wired.bundle.day == Day::One).map(|wired| &wired.home)
+            }
+            BundleInput::History(_) | BundleInput::Foreign(_) => None,
+        });
+        let files = self.edges.iter().map(|edge| &edge.trust).filter(|slot| slot.is_file());
+        slots.chain(day1).chain(files).chain(&self.foreign)
+    }
+
+    /// The slots of a row's certificate that processes read, as far as they follow the row by themselves.
+    ///
+    /// Where certificates are issued by the row on request, its copy is where that happens, and it is promoted there
+    /// deliberately.
+    pub fn flows(&self, row: &Row) -> Vec<Presents> {
+        let is_staged = self.is_staged(row);
+        let copies = (0..row.copies.len()).filter(|_| !is_staged).map(Presents::Copy);
+        [Presents::Home].into_iter().chain(copies).collect()
+    }
+
+    /// Whether the row's copy is what issues certificates on request.
+    pub fn is_staged(&self, row: &Row) -> bool {
+        let edges = self.rows[row.id].edges.iter().map(|number| &self.edges[*number]);
+        !row.copies.is_empty() && edges.into_iter().any(|edge| matches!(edge.edge.leaf, Leaf::AnyBy(_)))
+    }
+}
+
+const BOOTSTRAP: &str = "bootstrap control plane";
+
+fn wire_bundle(bundle: &Bundle) -> BundleWiring<'_> {
+    let (home, key) = match bundle.home {
+        BundleHome::ConfigMap(place) => (place.into(), place.key),
+        BundleHome::File { config_maps: [place, ..], .. } => ((*place).into(), place.key),
+        BundleHome::File { config_maps: [], .. } => (Slot::file(bundle.id), ""),
+    };
+    let copies = bundle.copies.iter().map(|copy| (Slot::new(&copy.object.of(&Instance::Cluster), key), copy.delivery));
+    BundleWiring { bundle, home, copies: copies.collect() }
+}
+
+/// Edges that trust a single row are of the installation alone, and gone with it.
+fn wire_edge<'c>(
+    catalog: &'c Catalog,
+    bundles: &HashMap<&'static str, BundleWiring<'c>>,
+    edge: &'c Edge,
+) -> Option<EdgeWiring<'c>> {
+    let (Leaf::Row(id) | Leaf::AnyBy(id)) = edge.leaf;
+    let row = catalog.row(id)?;
+    let Trust::Bundle(bundle) = edge.trust else { return None };
+    let wired = bundles.get(bundle)?;
+    let trust = match edge.verifier.place {
+        Place::File(_) if wired.bundle.day == Day::One => Slot::file(wired.bundle.id),
+        Place::File(_) => wired.home.clone(),
+        Place::Object(object) => Slot::new(&object.of(&Instance::Cluster), wired.home.key()),
+    };
+    let presents = match (edge.leaf, edge.presenter.place) {
+        (Leaf::AnyBy(_), _) if !row.copies.is_empty() => Presents::Copy(0),
+        (_, Place::Object(object)) => {
+            row.copies.iter().position(|copy| copy.object == object).map_or(Presents::Home, Presents::Copy)
+        }
+        (_, Place::File(_)) => Presents::Home,
+    };
+    let name = format!("{} accepts {} of {}", edge.verifier.name, edge.leaf, edge.presenter.name);
+    Some(EdgeWiring { edge, row: row.id, trust, presents, name: name.into() })
+}
+
+/// Where a row's certificate is kept; a file, for a row of the installation.
+pub fn home_slot(row: &Row, instance: &Instance) -> Slot {
+    match row.home {
+        Home::Secret(object) => Slot::tls(&object.of(instance)),
+        Home::Files { .. } => Slot::file(row.id),
+    }
+}
+
+/// Where a copy of it is kept.
+pub fn copy_slot(row: &Row, copy: &Copied, instance: &Instance) -> Slot {
+    let object = copy.object.of(instance);
+    match copy.data {
+        CopyData::Same => Slot::tls(&object),
+        CopyData::UnderItsName => {
+            let Home::Secret(source) = row.home else { return Slot::tls(&object) };
+            Slot::new(&object, &format!("{}.crt", source.of(instance).name))
+        }
+    }
+}
+
+/// The slot of a row that a presenter reads.
+pub fn presented_slot(row: &Row, presents: Presents, instance: &Instance) -> Slot {
+    match presents {
+        Presents::Home => home_slot(row, instance),
+        Presents::Copy(number) => copy_slot(row, &row.copies[number], instance),
+    }
+}
+
+/// Where somebody else's bundle is kept.
+pub fn foreign_slot(object: Object) -> Slot {
+    Slot::new(&object.of(&Instance::Cluster), "ca-bundle.crt")
+}
+
+/// The certificates that a row stands for in this cluster.
+pub fn instances(row: &Row, snapshot: &Snapshot) -> Vec<Instance> {
+    match row.scope {
+        Scope::Cluster => vec![Instance::Cluster],
+        Scope::Node => snapshot.nodes.keys().filter_map(|name| snapshot.node(name)).collect(),
+        Scope::Service => snapshot.services.keys().filter_map(|secret| snapshot.service(secret)).collect(),
+    }
+}
+
+/// By which of several the certificates of one row are told apart: the Secret of each.
+pub fn identity(row: &Row, instance: &Instance) -> String {
+    match row.home {
+        Home::Secret(object) => object.of(instance).to_string(),
+        Home::Files { .. } => row.id.to_owned(),
+    }
+}
+
