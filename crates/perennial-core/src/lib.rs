@@ -9,6 +9,7 @@ pub mod key;
 pub mod plan;
 pub mod policy;
 pub mod rules;
+pub mod simulate;
 pub mod snapshot;
 pub mod spec;
 pub mod trust;

@@ -165,8 +165,9 @@ pub(super) const ROWS: &[Row] = &[
         usage: Usage::Serving,
         subject: SubjectRule::FirstHost,
         hosts: &[OwnService],
+        // Pods that read it only at a restart have 430 days for that: more than they need.
         validity: Span::days(730),
-        succession: Succession::Refresh(Span::days(584)),
+        succession: Succession::Refresh(Span::days(300)),
         delivery: SERVICE_CA_CONSUMER,
         scope: Scope::Service,
         component: Component::ServiceCa,

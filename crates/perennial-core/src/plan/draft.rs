@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::step::{Action, Bridge, CopyItem, Issue, Publication, Step};
 use crate::rules::{BundleState, Observed, Published, SecretState, Superseded};
 use crate::snapshot::{Slot, Snapshot};
+use crate::spec::SubjectSpec;
 use crate::trust::{CertificateFacts, CertificateId, Known, PathLength};
 
 /// How many of a place's last issues are remembered: as many as the circuit breaker asks about.
@@ -126,11 +127,16 @@ impl<'a> Draft<'a> {
         bridges.extend(issue.kept_bridges.iter().cloned());
         let mut issues = old.as_ref().map(|old| old.issues.clone()).unwrap_or_default();
         issues.push(self.now);
+        let subject = match &issue.spec.subject {
+            SubjectSpec::Kept(der) => der.clone(),
+            // Stands for the bytes that it will have.
+            SubjectSpec::New(subject) => subject.common_name.clone().into_bytes(),
+        };
         let forgotten = issues.len().saturating_sub(REMEMBERED_ISSUES);
         SecretState {
             forced: issue.forced.clone().or_else(|| old.as_ref().and_then(|old| old.forced.clone())),
             chain: issue.chain.clone(),
-            subject: old.as_ref().and_then(|old| old.subject.clone()),
+            subject: Some(subject),
             bridges,
             bridged: ids(&issue.bridged),
             superseded: self.superseded(old.as_ref()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::draft::{Draft, REMEMBERED_ISSUES};
-use super::proof::{self, Outcome};
+use super::proof::{self, Outcome, Urgency};
 use super::step::{Action, Bridge, CopyItem, Issue, Pending, Publication, Report, Risk, Step};
 use super::versions::after;
 use crate::catalog::{BundleInput, Component, CopyData, Day, Delivery, Instance, Row, Signer, Span, Succession};
@@ -170,14 +170,20 @@ impl<'a, 'c> Pass<'a, 'c> {
         let flows = self.wiring.flows(row);
         let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows);
         let flow = proof::flow(self.wiring, row, instance, slot);
-        self.attempt(step, &touched, &flow)?;
+        self.attempt(step, &touched, &flow, Urgency::Replaces)?;
         self.issued += 1;
         Ok(())
     }
 
     /// Makes the write in the draft and notes it, or says what it waits for.
-    fn attempt(&mut self, mut step: Step, touched: &[proof::Touched], flow: &[Step]) -> Result<(), Waiting> {
-        match proof::attempt(self.wiring, &mut self.draft, &step, touched, flow) {
+    fn attempt(
+        &mut self,
+        mut step: Step,
+        touched: &[proof::Touched],
+        flow: &[Step],
+        urgency: Urgency,
+    ) -> Result<(), Waiting> {
+        match proof::attempt(self.wiring, &mut self.draft, &step, touched, flow, urgency) {
             Outcome::Safe(risks) => {
                 step.risks = risks;
                 self.report.steps.push(step);
@@ -416,7 +422,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             risks: Vec::new(),
         };
         let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, &slot) };
-        match self.attempt(step, &touched, &[]) {
+        match self.attempt(step, &touched, &[], Urgency::None) {
             Ok(()) => self.merge_last(),
             Err(waiting) => self.wait(&slot, name, None, waiting),
         }
@@ -538,7 +544,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             risks: Vec::new(),
         };
         let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, copy) };
-        if let Err(waiting) = self.attempt(step, &touched, &[]) {
+        if let Err(waiting) = self.attempt(step, &touched, &[], Urgency::None) {
             self.wait(copy, name, None, waiting);
         }
     }
@@ -607,7 +613,8 @@ impl<'a, 'c> Pass<'a, 'c> {
         // Each is proved by itself, so that one that must wait does not hold up the others; then all are one write.
         let (mut safe, mut risks) = (gone, Vec::new());
         for (item, row, touched) in writes {
-            match proof::attempt(self.wiring, &mut self.draft, &step(vec![item.clone()]), &touched, &[]) {
+            let step = step(vec![item.clone()]);
+            match proof::attempt(self.wiring, &mut self.draft, &step, &touched, &[], Urgency::Replaces) {
                 Outcome::Safe(more) => {
                     safe.push(item);
                     risks.extend(more);

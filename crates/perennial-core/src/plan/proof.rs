@@ -11,11 +11,14 @@ use crate::catalog::{Delivery, Instance, Row, Span};
 use crate::rules::Waiting;
 use crate::snapshot::Slot;
 use crate::spec::Host;
-use crate::trust::{EdgeState, Evidence, InUse, Refusal, Version, Write, prove};
+use crate::trust::{EdgeState, Evidence, InUse, Refusal, Write, prove};
 use crate::wiring::{Presents, Wiring, copy_slot, instances};
 
 /// The time in which everything is looked at at least once.
 const RESYNC: Span = Span::minutes(10);
+
+/// The time that a new revision of static pods needs on all nodes, with some to spare.
+const ROLLOUT: Span = Span::minutes(120);
 
 /// An edge with the certificate of one instance, as a write touches it.
 #[derive(Debug, Clone)]
@@ -75,15 +78,27 @@ pub(crate) fn states(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]
     touched.iter().filter_map(state).collect()
 }
 
+/// Whether a write may wait for ever, or something ends without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Nothing is lost by waiting.
+    None,
+    /// It takes the place of a certificate that ends.
+    Replaces,
+}
+
 /// Makes the write in the draft if nobody stops trusting anybody by it.
 ///
-/// Where `flow` is given, the write is looked at together with the copies that follow from it.
+/// Where `flow` is given, the write is looked at together with the copies that follow from it. What takes the place of a
+/// certificate that ends waits only as long as its holders need to come to the new one: then whoever would refuse the
+/// new one refuses the old one soon as well, and everybody else is saved by it.
 pub(super) fn attempt(
     wiring: &Wiring<'_>,
     draft: &mut Draft<'_>,
     step: &Step,
     touched: &[Touched],
     flow: &[Step],
+    urgency: Urgency,
 ) -> Outcome {
     let now = draft.snapshot().taken_at;
     let before = states(wiring, draft, touched);
@@ -96,22 +111,94 @@ pub(super) fn attempt(
         let horizon = after(at, longest);
         prove(&Write { before: &before, after: &after_it, now: at, horizon })
     };
-    match proved(now) {
-        Ok(()) => {
-            let broken = |edge: &EdgeState| {
-                let broken = edge.holds(now).err()?;
-                Some(Risk { edge: edge.name.to_string(), at: now, broken })
-            };
-            // What was never there does not count as broken.
-            let existed = before.iter().zip(&after_it).filter(|(before, _)| !before.leaves.is_empty());
-            Outcome::Safe(existed.filter_map(|(_, after)| broken(after)).collect())
+    let risks = || {
+        let broken = |edge: &EdgeState| {
+            let broken = edge.holds(now).err()?;
+            Some(Risk { edge: edge.name.to_string(), at: now, broken })
+        };
+        // What was never there does not count as broken.
+        let existed = before.iter().zip(&after_it).filter(|(before, _)| !before.leaves.is_empty());
+        existed.filter_map(|(_, after)| broken(after)).collect()
+    };
+    let Err(refusal) = proved(now) else { return Outcome::Safe(risks()) };
+    let last_safe = match urgency {
+        Urgency::None => Timestamp::MAX,
+        Urgency::Replaces => last_safe_instant(wiring, draft, touched, &before, now),
+    };
+    if last_safe <= now {
+        return Outcome::Safe(risks());
+    }
+    draft.undo(undo);
+    let waiting = wait_for(&before, *refusal, now, last_safe, proved);
+    // What breaks only long after the last reader has had its time is not yet a risk.
+    let limit = waiting.until().unwrap_or(Timestamp::MAX).min(after(now, longest));
+    Outcome::Waits(waiting, breaks_before(&before, now, limit))
+}
+
+/// When a certificate must be replaced at the latest, so that everybody has the new one before the old one ends.
+fn last_safe_instant(
+    wiring: &Wiring<'_>,
+    draft: &Draft<'_>,
+    touched: &[Touched],
+    before: &[EdgeState],
+    now: Timestamp,
+) -> Timestamp {
+    let scale = draft.snapshot().settings.time_scale;
+    let mut last = Timestamp::MAX;
+    for (touched, edge) in touched.iter().zip(before) {
+        let (Some(bundle), Some(leaf)) = (edge.bundles.last(), edge.leaves.last()) else { continue };
+        let Ok(end) = edge.fits(bundle, leaf, now) else { continue };
+        let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
+            Delivery::Reloaded { within } => draft.lag(within) + RESYNC.scaled(scale),
+            Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT.scaled(scale),
+            // Whoever requested a certificate requests the next one in the last part of its life.
+            Delivery::Never | Delivery::Indirect => {
+                let life = leaf.members.first().map(|it| it.validity.not_before.duration_until(it.validity.not_after));
+                life.unwrap_or(SignedDuration::ZERO) / 10
+            }
+        };
+        last = last.min(end.checked_sub(needed).unwrap_or(Timestamp::MIN));
+    }
+    last
+}
+
+/// What a refused write waits for: until it is safe, or cannot be put off any longer.
+fn wait_for(
+    before: &[EdgeState],
+    mut refusal: Refusal,
+    now: Timestamp,
+    last_safe: Timestamp,
+    proved: impl Fn(Timestamp) -> Result<(), Box<Refusal>>,
+) -> Waiting {
+    let versions = before.iter().flat_map(|edge| edge.bundles.iter().chain(&edge.leaves));
+    let mut ends_of_use: Vec<Timestamp> = versions
+        .filter_map(|version| match version.in_use {
+            InUse::Always => None,
+            InUse::Until(end) => Some(end).filter(|end| now < *end),
+        })
+        .collect();
+    ends_of_use.sort_unstable();
+    ends_of_use.dedup();
+    for end in ends_of_use.into_iter().take_while(|end| *end <= last_safe) {
+        match proved(end) {
+            Ok(()) => return Waiting::Trust { until: Some(end), refusal: Box::new(refusal) },
+            // Who stands in the way longest is who is waited for.
+            Err(later) => refusal = *later,
         }
-        Err(refusal) => {
-            draft.undo(undo);
-            let until = ends(&before, now).into_iter().find(|at| proved(*at).is_ok());
-            let risks = breaks_before(&before, now, until);
-            Outcome::Waits(waiting(&before, refusal, until), risks)
+    }
+    // Somebody must load it first; or what stands in the way ends by itself.
+    let ends_itself = ends(before, now).into_iter().find(|at| proved(*at).is_ok());
+    let until = [Some(last_safe).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
+    let refuser = before.iter().find(|edge| edge.name == refusal.edge).and_then(|edge| {
+        edge.bundles.iter().find(|version| version.name == refusal.broken.bundle)
+    });
+    let refusal = Box::new(refusal);
+    match refuser.map(|version| version.evidence) {
+        Some(Evidence::Observed | Evidence::Unknown) => {
+            let lacking = vec![refusal.broken.bundle.clone()];
+            Waiting::Rollout { lacking, until, refusal }
         }
+        _ => Waiting::Trust { until, refusal },
     }
 }
 
@@ -133,9 +220,8 @@ fn ends(before: &[EdgeState], now: Timestamp) -> Vec<Timestamp> {
     ends
 }
 
-/// What breaks by itself before the write becomes safe, or as it does.
-fn breaks_before(before: &[EdgeState], now: Timestamp, until: Option<Timestamp>) -> Vec<Risk> {
-    let limit = until.unwrap_or(Timestamp::MAX);
+/// What breaks by itself up to this instant.
+fn breaks_before(before: &[EdgeState], now: Timestamp, limit: Timestamp) -> Vec<Risk> {
     let first_break = |edge: &EdgeState| {
         edge.holds(now).ok()?;
         let mut instants: Vec<Timestamp> = edge.instants().filter(|at| now < *at && *at <= limit).collect();
@@ -144,18 +230,6 @@ fn breaks_before(before: &[EdgeState], now: Timestamp, until: Option<Timestamp>)
         Some(Risk { edge: edge.name.to_string(), at, broken })
     };
     before.iter().filter_map(first_break).collect()
-}
-
-fn waiting(before: &[EdgeState], refusal: Box<Refusal>, until: Option<Timestamp>) -> Waiting {
-    let lacks = |version: &&Version| {
-        version.in_use == InUse::Always && matches!(version.evidence, Evidence::Observed | Evidence::Unknown)
-    };
-    let of_edge = before.iter().find(|edge| edge.name == refusal.edge);
-    let refuser = of_edge.and_then(|edge| edge.bundles.iter().find(|version| version.name == refusal.broken.bundle));
-    match refuser.filter(lacks) {
-        Some(version) => Waiting::Rollout { lacking: vec![version.name.clone()], until, refusal },
-        None => Waiting::Trust { until, refusal },
-    }
 }
 
 /// The copies that follow a certificate by themselves, as writes.

@@ -195,7 +195,7 @@ impl fmt::Display for Waiting {
             Waiting::Trust { until: Some(until), refusal } => write!(f, "until {until}: {refusal}"),
             Waiting::Trust { until: None, refusal } => write!(f, "until something changes: {refusal}"),
             Waiting::Rollout { lacking, refusal, .. } => {
-                write!(f, "rollout: {} must load it first: {refusal}", lacking.join(", "))
+                write!(f, "rollout of {}: {refusal}", lacking.join(", "))
             }
             Waiting::Window { opens_at } => write!(f, "maintenance window opens at {opens_at}"),
             Waiting::OtherWriter { object, writer } => write!(f, "{writer} is writing {object}"),

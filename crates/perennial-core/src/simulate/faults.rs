@@ -1,0 +1,227 @@
+//! What may go wrong, and when: drawn once from the seed, so that a run can be repeated with less of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::chance::Chance;
+
+/// A kind of trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// Perennial is not running, for hours or days: less than anything needs.
+    Outages,
+    /// Perennial or the whole cluster is off for weeks or months.
+    LongOutages,
+    /// Secrets and ConfigMaps are deleted.
+    Deletions,
+    /// Secrets and ConfigMaps are damaged.
+    Corruption,
+    /// Writes are lost or repeated, and Perennial dies between two of them.
+    Crashes,
+    /// Clocks are a few minutes off, for a while.
+    Clocks,
+    /// Control-plane nodes and Services come and go.
+    Membership,
+    /// Administrators edit the policy and force rotations.
+    Administrators,
+}
+
+/// A fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Fault {
+    /// Perennial stops for so many seconds.
+    OperatorDown {
+        /// How long.
+        seconds: i64,
+    },
+    /// Everything stops for so many seconds; then every process starts with what is there.
+    ClusterDown {
+        /// How long.
+        seconds: i64,
+    },
+    /// Somebody deletes a Secret: which, is drawn by number.
+    DeleteSecret(u64),
+    /// Somebody deletes a ConfigMap.
+    DeleteBundle(u64),
+    /// Somebody damages a Secret.
+    CorruptSecret(u64),
+    /// Somebody damages a ConfigMap: some of its certificates are lost.
+    CorruptBundle(u64),
+    /// Somebody removes an annotation.
+    GarbleAnnotation(u64),
+    /// The next writes are lost, so many of them.
+    LoseWrites(u64),
+    /// The next write is made twice.
+    RepeatWrite,
+    /// Perennial dies after so many more writes, and starts again.
+    Crash(u64),
+    /// Perennial's clock is this many seconds off, for an hour.
+    ClockOff {
+        /// Ahead, or behind where negative.
+        seconds: i64,
+    },
+    /// A control-plane node joins.
+    NodeJoins,
+    /// A control-plane node leaves, if more than three are there.
+    NodeLeaves,
+    /// A Service asks for a certificate.
+    ServiceComes,
+    /// A Service goes.
+    ServiceGoes,
+    /// An administrator asks for other keys.
+    PolicyEdit(u64),
+    /// The policy cannot be read for so many seconds.
+    PolicyUnreadable {
+        /// How long.
+        seconds: i64,
+    },
+    /// An administrator forces a rotation of a row, drawn by number.
+    Force(u64),
+}
+
+/// A fault and its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scheduled {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    pub fault: Fault,
+}
+
+impl FaultKind {
+    /// Every kind.
+    pub const ALL: [FaultKind; 8] = [
+        FaultKind::Outages,
+        FaultKind::LongOutages,
+        FaultKind::Deletions,
+        FaultKind::Corruption,
+        FaultKind::Crashes,
+        FaultKind::Clocks,
+        FaultKind::Membership,
+        FaultKind::Administrators,
+    ];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::Outages => "outages",
+            FaultKind::LongOutages => "long-outages",
+            FaultKind::Deletions => "deletions",
+            FaultKind::Corruption => "corruption",
+            FaultKind::Crashes => "crashes",
+            FaultKind::Clocks => "clocks",
+            FaultKind::Membership => "membership",
+            FaultKind::Administrators => "administrators",
+        }
+    }
+
+    /// How many days pass between two of the kind, on average.
+    fn days_between(self) -> i64 {
+        match self {
+            FaultKind::Outages => 30,
+            FaultKind::LongOutages => 250,
+            FaultKind::Deletions | FaultKind::Corruption => 40,
+            FaultKind::Crashes => 7,
+            FaultKind::Clocks => 20,
+            FaultKind::Membership => 60,
+            FaultKind::Administrators => 90,
+        }
+    }
+
+    fn draw(self, chance: &mut Chance) -> Fault {
+        const HOUR: i64 = 3600;
+        const DAY: i64 = 24 * HOUR;
+        let number = chance.below(u64::MAX);
+        let choice = chance.below(100);
+        match self {
+            FaultKind::Outages if choice < 70 => Fault::OperatorDown { seconds: chance.seconds(60, DAY).as_secs() },
+            FaultKind::Outages => Fault::ClusterDown { seconds: chance.seconds(60, 12 * HOUR).as_secs() },
+            FaultKind::LongOutages if choice < 50 => {
+                Fault::OperatorDown { seconds: chance.seconds(5 * DAY, 60 * DAY).as_secs() }
+            }
+            FaultKind::LongOutages => Fault::ClusterDown { seconds: chance.seconds(5 * DAY, 90 * DAY).as_secs() },
+            FaultKind::Deletions if choice < 60 => Fault::DeleteSecret(number),
+            FaultKind::Deletions => Fault::DeleteBundle(number),
+            FaultKind::Corruption if choice < 40 => Fault::CorruptSecret(number),
+            FaultKind::Corruption if choice < 80 => Fault::CorruptBundle(number),
+            FaultKind::Corruption => Fault::GarbleAnnotation(number),
+            FaultKind::Crashes if choice < 30 => Fault::LoseWrites(1 + number % 5),
+            FaultKind::Crashes if choice < 50 => Fault::RepeatWrite,
+            FaultKind::Crashes => Fault::Crash(number % 12),
+            FaultKind::Clocks => Fault::ClockOff { seconds: chance.seconds(-240, 240).as_secs() },
+            FaultKind::Membership if choice < 30 => Fault::NodeJoins,
+            FaultKind::Membership if choice < 60 => Fault::NodeLeaves,
+            FaultKind::Membership if choice < 85 => Fault::ServiceComes,
+            FaultKind::Membership => Fault::ServiceGoes,
+            FaultKind::Administrators if choice < 30 => Fault::PolicyEdit(number),
+            FaultKind::Administrators if choice < 45 => {
+                Fault::PolicyUnreadable { seconds: chance.seconds(HOUR, 10 * DAY).as_secs() }
+            }
+            FaultKind::Administrators => Fault::Force(number),
+        }
+    }
+}
+
+/// All faults of a run, in the order of time.
+pub(super) fn script(kinds: &[FaultKind], from: Timestamp, to: Timestamp, chance: &mut Chance) -> Vec<Scheduled> {
+    let mut script = Vec::new();
+    for kind in kinds {
+        let mut at = from;
+        loop {
+            at = at.saturating_add(chance.seconds(60, 2 * 86_400 * kind.days_between())).unwrap_or(Timestamp::MAX);
+            if to <= at {
+                break;
+            }
+            script.push(Scheduled { at, fault: kind.draw(chance) });
+            // Whoever forces one rotation may force another right away.
+            if matches!(script.last(), Some(Scheduled { fault: Fault::Force(_), .. })) && chance.percent(30) {
+                let soon = at + SignedDuration::from_mins(7);
+                script.push(Scheduled { at: soon, fault: FaultKind::Administrators.draw(chance) });
+            }
+        }
+    }
+    script.sort_by_key(|scheduled| scheduled.at);
+    script
+}
+
+impl FromStr for FaultKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FaultKind, String> {
+        let known = || FaultKind::ALL.map(FaultKind::name).join(", ");
+        let found = FaultKind::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no kind of fault: expected one of {}", known()))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hours = |seconds: &i64| format!("{}h{}m", seconds / 3600, seconds % 3600 / 60);
+        match self {
+            Fault::OperatorDown { seconds } => write!(f, "Perennial is down for {}", hours(seconds)),
+            Fault::ClusterDown { seconds } => write!(f, "the whole cluster is off for {}", hours(seconds)),
+            Fault::DeleteSecret(_) => f.write_str("somebody deletes a Secret"),
+            Fault::DeleteBundle(_) => f.write_str("somebody deletes a ConfigMap"),
+            Fault::CorruptSecret(_) => f.write_str("somebody damages a Secret"),
+            Fault::CorruptBundle(_) => f.write_str("somebody damages a ConfigMap"),
+            Fault::GarbleAnnotation(_) => f.write_str("somebody removes an annotation"),
+            Fault::LoseWrites(count) => write!(f, "the next {count} writes are lost"),
+            Fault::RepeatWrite => f.write_str("the next write is made twice"),
+            Fault::Crash(writes) => write!(f, "Perennial dies after {writes} more writes"),
+            Fault::ClockOff { seconds } => write!(f, "Perennial's clock is {seconds}s off for an hour"),
+            Fault::NodeJoins => f.write_str("a control-plane node joins"),
+            Fault::NodeLeaves => f.write_str("a control-plane node leaves"),
+            Fault::ServiceComes => f.write_str("a Service asks for a certificate"),
+            Fault::ServiceGoes => f.write_str("a Service goes"),
+            Fault::PolicyEdit(_) => f.write_str("an administrator asks for other keys"),
+            Fault::PolicyUnreadable { seconds } => write!(f, "the policy cannot be read for {}", hours(seconds)),
+            Fault::Force(_) => f.write_str("an administrator forces a rotation"),
+        }
+    }
+}
