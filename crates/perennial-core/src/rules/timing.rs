@@ -65,11 +65,14 @@ fn jitter(identity: &str, range: SignedDuration) -> SignedDuration {
 pub fn canonical_hosts(hosts: &[Host]) -> HostSet {
     let canonical = |host: &Host| match host {
         Host::Ip(ip) => Host::Ip(ip.to_canonical()),
-        Host::Dns(name) => match Host::parse(name) {
-            // An address as text stays text: some certificates repeat addresses as names.
-            Host::Ip(ip) => Host::Dns(ip.to_string()),
-            Host::Dns(name) => Host::Dns(name.to_ascii_lowercase()),
-        },
+        // An address as text stays text: some certificates repeat addresses as names.
+        Host::Dns(name) if name.contains(':') || name.starts_with(|first: char| first.is_ascii_digit()) => {
+            match Host::parse(name) {
+                Host::Ip(ip) => Host::Dns(ip.to_string()),
+                Host::Dns(name) => Host::Dns(name.to_ascii_lowercase()),
+            }
+        }
+        Host::Dns(name) => Host::Dns(name.to_ascii_lowercase()),
     };
     hosts.iter().map(canonical).collect()
 }

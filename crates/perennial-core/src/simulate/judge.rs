@@ -14,7 +14,7 @@ use crate::spec::Host;
 use crate::trust::{CertificateFacts, Principal};
 
 /// What is in a slot, or in the memory of a process: for a certificate, itself first and then its chain.
-pub(super) type Content = Vec<Arc<CertificateFacts>>;
+pub(super) type Content = Arc<[Arc<CertificateFacts>]>;
 
 /// One edge with one certificate of its row.
 #[derive(Debug, Clone)]
@@ -68,7 +68,8 @@ impl Case {
     fn time_to_replace(&self, now: Timestamp, world: &World<'_>) -> SignedDuration {
         let spare = SignedDuration::from_hours(3);
         if self.is_class {
-            let lives = world.leaves().into_iter().flat_map(|(content, _)| content);
+            let leaves = world.leaves();
+            let lives = leaves.iter().flat_map(|(content, _)| content.iter());
             let alive = lives.filter(|it| now <= it.validity.not_after);
             let longest = alive.map(|it| it.validity.not_before.duration_until(it.validity.not_after)).max();
             return longest.unwrap_or(spare) / 10 + spare;
@@ -111,7 +112,7 @@ impl Judge {
         for world in [&without, &with] {
             for (content, until) in world.bundles().into_iter().chain(world.leaves()) {
                 instants.extend(until);
-                for certificate in &content {
+                for certificate in content.iter() {
                     instants.insert(certificate.validity.not_before);
                     instants.insert(later(certificate.validity.not_after, SignedDuration::from_secs(1)));
                 }
@@ -162,7 +163,8 @@ impl World<'_> {
             }
             let of = |signer: Content| {
                 let signer = signer.first()?;
-                Some((vec![Arc::new(handed_out(signer, signer.validity.not_before, signer.validity.not_after))], None))
+                let any = handed_out(signer, signer.validity.not_before, signer.validity.not_after);
+                Some((Content::from([Arc::new(any)]), None))
             };
             let alive = |content: &Content| content.first().is_some_and(|it| self.now <= it.validity.not_after);
             return signers.into_iter().filter(alive).filter_map(of).collect();
@@ -178,34 +180,38 @@ impl World<'_> {
         delivery: Delivery,
         watched: Option<Vec<Content>>,
     ) -> Vec<(Content, Option<Timestamp>)> {
-        let mut writes: Vec<(Timestamp, Content)> = history.cloned().unwrap_or_default();
-        if let Some((changed, new)) = self.write
-            && changed == side
-        {
-            writes.push((self.now, new.clone()));
-        }
-        let Some((_, newest)) = writes.last().cloned() else { return Vec::new() };
-        let mut versions = vec![(newest, None)];
-        match (delivery, watched) {
-            (Delivery::Revisioned | Delivery::Relayed { .. }, Some(held)) => {
-                versions.extend(held.into_iter().filter(|content| !content.is_empty()).map(|content| (content, None)));
-            }
-            (Delivery::Reloaded { within }, _) => {
-                for pair in writes.windows(2) {
-                    let until = later(pair[1].0, SignedDuration::from_secs(within.as_seconds()));
-                    if self.now < until {
-                        versions.push((pair[0].1.clone(), Some(until)));
+        let past = history.map(Vec::as_slice).unwrap_or_default();
+        let new = self.write.filter(|(changed, _)| *changed == side).map(|(_, new)| (self.now, new.clone()));
+        let writes = past.iter().chain(&new);
+        let mut newer: Option<Timestamp> = None;
+        let mut versions = Vec::new();
+        // From the newest back, as long as somebody may hold it.
+        for (at, content) in writes.rev() {
+            match (newer, delivery) {
+                (None, _) => versions.push((content.clone(), None)),
+                (Some(superseded_at), Delivery::Reloaded { within }) => {
+                    let until = later(superseded_at, SignedDuration::from_secs(within.as_seconds()));
+                    if until <= self.now {
+                        break;
                     }
+                    versions.push((content.clone(), Some(until)));
                 }
+                (Some(_), _) => break,
             }
-            _ => {}
+            newer = Some(*at);
+        }
+        if let (Delivery::Revisioned | Delivery::Relayed { .. }, Some(held), false) =
+            (delivery, watched, versions.is_empty())
+        {
+            versions.extend(held.into_iter().filter(|content| !content.is_empty()).map(|content| (content, None)));
         }
         versions
     }
 
     /// The first instant up to the limit at which it is broken, looking at every hour and a few.
     fn breaks_by(&self, limit: Timestamp) -> Option<Timestamp> {
-        let ends = self.leaves().into_iter().flat_map(|(content, _)| content);
+        let leaves = self.leaves();
+        let ends = leaves.iter().flat_map(|(content, _)| content.iter());
         let ends = ends.map(|it| later(it.validity.not_after, SignedDuration::from_secs(1)));
         let ends: BTreeSet<Timestamp> = ends.filter(|at| self.now <= *at && *at <= limit).collect();
         ends.into_iter().find(|at| self.broken(*at).is_some())

@@ -429,7 +429,10 @@ impl<'a, 'c> Run<'a, 'c> {
         }
         started.into_iter().for_each(|(key, content)| self.take(&key, content));
         self.relay(name, &contents, is_last);
-        self.notice();
+        // Who waits for nothing has nothing to learn from a restart.
+        if !self.waiting.is_empty() {
+            self.notice();
+        }
     }
 
     /// What the restarted process hands on; while others still run the old revision, perhaps.
@@ -458,7 +461,7 @@ impl<'a, 'c> Run<'a, 'c> {
     fn load(&mut self, key: &(Arc<str>, Side, Slot)) {
         let Some(number) = self.find(key) else { return };
         if self.world.processes[number].reads == Reads::Requests {
-            return self.request(key, number);
+            return self.request(key);
         }
         // What is absent or damaged is not taken over: the process goes on with what it has.
         if let Some(content) = content(&self.snapshot, key.1, &key.2) {
@@ -487,7 +490,7 @@ impl<'a, 'c> Run<'a, 'c> {
     }
 
     /// A kubelet's certificate: of the signer that issues now, renewed when most of its life is over.
-    fn request(&mut self, key: &(Arc<str>, Side, Slot), number: usize) {
+    fn request(&mut self, key: &(Arc<str>, Side, Slot)) {
         let signer = content(&self.snapshot, Side::Presented, &key.2).and_then(|content| content.first().cloned());
         let Some(signer) = signer.filter(|signer| signer.is_valid_at(self.now)) else {
             return self.soon(60, 600, Event::Load(key.0.clone(), key.1, key.2.clone()));
@@ -496,8 +499,7 @@ impl<'a, 'c> Run<'a, 'c> {
         let end = month.min(signer.validity.not_after);
         let begin = (self.now - SignedDuration::from_mins(5)).max(signer.validity.not_before);
         let life = self.now.duration_until(end).as_secs();
-        let _ = number;
-        self.take(key, vec![Arc::new(handed_out(&signer, begin, end))]);
+        self.take(key, Content::from([Arc::new(handed_out(&signer, begin, end))]));
         self.soon(life * 7 / 10, life * 9 / 10, Event::Load(key.0.clone(), key.1, key.2.clone()));
     }
 

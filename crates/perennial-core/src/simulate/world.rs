@@ -177,7 +177,7 @@ impl World {
         }
         let number = self.processes.len();
         readers.push(number);
-        let (content, cases) = (Vec::new(), Vec::new());
+        let (content, cases) = (Content::default(), Vec::new());
         self.processes.push(Process { name: name.into(), side, slot: slot.clone(), content, reads, cases });
         number
     }
