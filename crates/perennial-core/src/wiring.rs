@@ -20,6 +20,8 @@ pub struct Wiring<'c> {
     /// The edges whose verifier reads a slot.
     readers: HashMap<Slot, Vec<usize>>,
     foreign: Vec<Slot>,
+    /// The rows that are repeated in an object beside others.
+    gathered: HashMap<Object, Vec<&'c Row>>,
 }
 
 /// A row and what hangs on it.
@@ -35,6 +37,8 @@ pub struct RowWiring<'c> {
     pub edges: Vec<usize>,
     /// The namespaces of the static pods that restart when it changes.
     pub restarts: BTreeSet<&'static str>,
+    /// Where it is kept, where there is one in the cluster.
+    home: Option<Slot>,
 }
 
 /// A bundle and where it is kept.
@@ -83,8 +87,13 @@ impl<'c> Wiring<'c> {
         for (number, edge) in edges.iter().enumerate() {
             readers.entry(edge.trust.clone()).or_default().push(number);
         }
-        let mut wiring = Wiring { catalog, rows: HashMap::new(), bundles, edges, readers, foreign: Vec::new() };
+        let mut wiring = Wiring { catalog, rows: HashMap::new(), bundles, edges, readers, foreign: Vec::new(), gathered: HashMap::new() };
         wiring.wire_rows();
+        for row in &catalog.rows {
+            for copy in row.copies.iter().filter(|copy| copy.data == CopyData::UnderItsName) {
+                wiring.gathered.entry(copy.object).or_default().push(row);
+            }
+        }
         let foreign = |input: &BundleInput| match *input {
             BundleInput::Foreign(object) => Some(foreign_slot(object)),
             _ => None,
@@ -111,8 +120,9 @@ impl<'c> Wiring<'c> {
         }
         for row in &self.catalog.rows {
             let flows_into = flows.remove(row.id).unwrap_or_default();
-            let edges = Vec::new();
-            rows.insert(row.id, RowWiring { row, signs: Vec::new(), flows_into, edges, restarts: BTreeSet::new() });
+            let home = (row.scope == Scope::Cluster).then(|| home_slot(row, &Instance::Cluster));
+            let (signs, edges, restarts) = (Vec::new(), Vec::new(), BTreeSet::new());
+            rows.insert(row.id, RowWiring { row, signs, flows_into, edges, restarts, home });
             if let Signer::Row(signer) = row.signer
                 && let Some(signer) = rows.get_mut(signer)
             {
@@ -174,6 +184,17 @@ impl<'c> Wiring<'c> {
     pub fn presenters(&self, row: &Row, presents: Presents) -> impl Iterator<Item = Delivery> {
         let of_row = self.rows[row.id].edges.iter().map(|number| &self.edges[*number]);
         of_row.filter(move |edge| edge.presents == presents).map(|edge| edge.edge.presenter.delivery)
+    }
+
+    /// The rows that are repeated in an object beside others.
+    pub fn gathered_in(&self, object: Object) -> &[&'c Row] {
+        self.gathered.get(&object).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where a row's certificate is kept.
+    pub fn home(&self, row: &Row, instance: &Instance) -> Slot {
+        let known = self.rows.get(row.id).and_then(|wired| wired.home.clone());
+        known.unwrap_or_else(|| home_slot(row, instance))
     }
 
     /// Every slot that holds, or should hold, a certificate with its key.

@@ -18,7 +18,7 @@ use crate::rules::{
 use crate::snapshot::{Slot, Snapshot};
 use crate::spec::{SubjectSpec, Validity};
 use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
-use crate::wiring::{Presents, Wiring, copy_slot, foreign_slot, home_slot, identity, instances};
+use crate::wiring::{Presents, Wiring, copy_slot, foreign_slot, identity, instances};
 
 /// The time in which an object is re-issued at most [`REMEMBERED_ISSUES`] times.
 const BREAKER_WINDOW: Span = Span::minutes(60);
@@ -85,7 +85,7 @@ impl<'a, 'c> Pass<'a, 'c> {
 
     /// Decides about a signer or a certificate.
     pub(super) fn certificate(&mut self, row: &'c Row, instance: &Instance) {
-        let slot = home_slot(row, instance);
+        let slot = self.wiring.home(row, instance);
         if self.is_foreign(&slot, row.id, row.component) {
             return;
         }
@@ -142,7 +142,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     fn signer(&self, id: &'static str) -> Result<(Slot, &SecretState), Waiting> {
         let waiting = |until| Waiting::Signer { signer: id.to_owned(), until };
         let row = self.wiring.row(id).ok_or_else(|| waiting(None))?.row;
-        let slot = home_slot(row, &Instance::Cluster);
+        let slot = self.wiring.home(row, &Instance::Cluster);
         let state = self.draft.secret(&slot).present().ok_or_else(|| waiting(None))?;
         Ok((slot, state))
     }
@@ -502,7 +502,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             let mut signers: BTreeSet<&Principal> = BTreeSet::new();
             for row in wired.signs.iter().filter_map(|id| self.wiring.row(id)).map(|wired| wired.row) {
                 for instance in instances(row, self.snapshot()) {
-                    let Some(state) = self.draft.secret(&home_slot(row, &instance)).present() else { continue };
+                    let Some(state) = self.draft.secret(&self.wiring.home(row, &instance)).present() else { continue };
                     signers.extend(&state.certificate.signed_by);
                     let past = state.superseded.iter().filter_map(|past| self.draft.get(&past.certificate));
                     signers.extend(past.filter_map(|it| it.signed_by.as_ref()));
@@ -559,7 +559,7 @@ impl<'a, 'c> Pass<'a, 'c> {
                 for instance in instances(row, self.snapshot()) {
                     let to = copy_slot(row, copy, &instance);
                     let repeated =
-                        Repeated { row, number, from: home_slot(row, &instance), to, instance, delivery: copy.delivery };
+                        Repeated { row, number, from: self.wiring.home(row, &instance), to, instance, delivery: copy.delivery };
                     let object = repeated.to.object_text();
                     match objects.iter_mut().find(|(known, _)| known == object) {
                         Some((_, list)) => list.push(repeated),
@@ -571,6 +571,17 @@ impl<'a, 'c> Pass<'a, 'c> {
         for (object, items) in objects {
             self.copy_secret(object, items);
         }
+    }
+
+    /// Everything that belongs in an object that gathers many certificates, whatever this pass is about.
+    fn gathered(&self, object: crate::catalog::Object) -> BTreeSet<Slot> {
+        let mut slots = BTreeSet::new();
+        for row in self.wiring.gathered_in(object) {
+            for copy in row.copies.iter().filter(|copy| copy.object == object) {
+                slots.extend(instances(row, self.snapshot()).iter().map(|instance| copy_slot(row, copy, instance)));
+            }
+        }
+        slots
     }
 
     fn copy_secret(&mut self, object: String, items: Vec<Repeated<'c>>) {
@@ -598,7 +609,8 @@ impl<'a, 'c> Pass<'a, 'c> {
         }
         // What nothing is repeated from any more goes with the next write, or alone.
         let gone: Vec<CopyItem> = if data == CopyData::UnderItsName {
-            let stale = self.draft.keys_of(&object).into_iter().filter(|slot| !items.iter().any(|item| item.to == *slot));
+            let wanted = self.gathered(first.row.copies[first.number].object);
+            let stale = self.draft.keys_of(&object).into_iter().filter(|slot| !wanted.contains(slot));
             stale.map(|to| CopyItem { from: None, to }).collect()
         } else {
             Vec::new()
@@ -663,7 +675,7 @@ fn foreign_components(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Vec<(Componen
         }
     };
     for row in wiring.catalog.rows.iter().filter(|row| row.day == Day::Two) {
-        instances(row, snapshot).iter().for_each(|instance| add(row.component, &home_slot(row, instance)));
+        instances(row, snapshot).iter().for_each(|instance| add(row.component, &wiring.home(row, instance)));
     }
     for bundle in wiring.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two) {
         if let Some(wired) = wiring.bundle(bundle.id) {

@@ -47,7 +47,7 @@ pub struct Options {
 }
 
 /// Who decides: the planner, or in a test something worse.
-pub type Decide<'d> = dyn Fn(&Planner<'_>, &Snapshot) -> Report + 'd;
+pub type Decide<'d> = dyn Fn(&Planner<'_>, &Snapshot, &Scope) -> Report + 'd;
 
 /// A cluster of a catalog, ready to run.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl<'c> Simulation<'c> {
 
     /// What happens.
     pub fn run(&self, options: &Options) -> Outcome {
-        self.run_with(options, options.script(), &|planner, snapshot| planner.plan(snapshot, &Scope::All))
+        self.run_with(options, options.script(), &|planner, snapshot, scope| planner.plan(snapshot, scope))
     }
 
     /// What happens with this trouble when somebody else decides.

@@ -11,9 +11,9 @@ use super::judge::{Content, Judge, Side, accepts, handed_out};
 use super::outcome::{ClosestCall, Happening, Outage, Outcome, Violation};
 use super::world::{Reads, World, content};
 use super::{Decide, Fault, Options, Scheduled, day1};
-use crate::catalog::{Catalog, ClusterFacts, Day, Delivery, Instance, ObjectName, Span};
+use crate::catalog::{Catalog, ClusterFacts, Day, Delivery, Instance, ObjectName, Signer, Span};
 use crate::key::KeySpec;
-use crate::plan::{Action, Planner, Step};
+use crate::plan::{Action, Planner, Scope, Step};
 use crate::policy::{Policy, Usage};
 use crate::rules::{Annotation, Observed};
 use crate::snapshot::{Service, Slot, Snapshot};
@@ -22,6 +22,8 @@ use crate::wiring::home_slot;
 
 /// How soon Perennial looks when something happened.
 const NOTICES_WITHIN: i64 = 30;
+/// How late a timer may be.
+const TIMER_LATE: i64 = 600;
 /// How long an outage may last after Perennial is back.
 const HEALS_WITHIN: SignedDuration = SignedDuration::from_hours(6);
 
@@ -61,10 +63,17 @@ pub(super) struct Run<'a, 'c> {
     lose_writes: u64,
     crash_after: Option<u64>,
     names: u32,
-    waiting: BTreeMap<Slot, (Timestamp, String)>,
+    /// What waits, by family: since when, and for what.
+    waiting: BTreeMap<(&'static str, Slot), (Timestamp, String)>,
+    /// When each family is to be looked at.
+    due: BTreeMap<&'static str, Timestamp>,
+    /// Families that something happened to.
+    dirty_roots: BTreeSet<&'static str>,
     risks: BTreeSet<(String, Timestamp)>,
     open: HashMap<usize, usize>,
     ended: BTreeSet<Arc<str>>,
+    /// Edges on which everybody has accepted everybody once.
+    was_up: BTreeSet<Arc<str>>,
     /// Edges that nothing could save: their signer's key was destroyed while somebody knew only that signer.
     lost: BTreeSet<Arc<str>>,
 }
@@ -88,6 +97,8 @@ impl<'a, 'c> Run<'a, 'c> {
         }
         snapshot.complete(planner.wiring());
         day1::install(&mut snapshot, planner.wiring());
+        let rows = planner.wiring().catalog.rows.iter().filter(|row| row.day == Day::Two);
+        let roots: Vec<&'static str> = rows.filter(|row| row.signer == Signer::Itself).map(|row| row.id).collect();
         let outcome = Outcome::new(options.seed, options.start, script.clone());
         let mut run = Run {
             planner,
@@ -112,9 +123,12 @@ impl<'a, 'c> Run<'a, 'c> {
             crash_after: None,
             names: run_names + u32::try_from(options.services).unwrap_or(0),
             waiting: BTreeMap::new(),
+            due: roots.iter().map(|root| (*root, options.start)).collect(),
+            dirty_roots: BTreeSet::new(),
             risks: BTreeSet::new(),
             open: HashMap::new(),
             ended: BTreeSet::new(),
+            was_up: BTreeSet::new(),
             lost: BTreeSet::new(),
             script,
         };
@@ -204,7 +218,7 @@ impl<'a, 'c> Run<'a, 'c> {
             Event::Fault(number) => self.fault(number),
             Event::PolicyReadable => {
                 self.snapshot.policy = Observed::Absent;
-                self.notice();
+                self.stir();
             }
         }
     }
@@ -224,40 +238,69 @@ impl<'a, 'c> Run<'a, 'c> {
         if self.now < self.operator_down {
             return self.look_at(self.operator_down);
         }
-        self.world.observe(&mut self.snapshot);
         self.snapshot.taken_at = self.operator_clock();
-        self.outcome.looks += 1;
-        let report = (self.decide)(self.planner, &self.snapshot);
-        self.note_waiting(&report);
+        self.world.observe(&mut self.snapshot);
         self.touched.clear();
-        if report.steps.is_empty() {
-            let off = self.snapshot.taken_at.duration_since(self.now);
-            let next = report.next_look.saturating_sub(off).unwrap_or(Timestamp::MAX);
-            if next < Timestamp::MAX {
-                self.look_at(next.max(self.now + SignedDuration::from_secs(1)));
+        // One family after the other: what one writes, the next one sees.
+        while let Some(root) = self.next_root() {
+            self.outcome.looks += 1;
+            let report = (self.decide)(self.planner, &self.snapshot, &Scope::Signer(root));
+            self.note_waiting(root, &report);
+            if !report.steps.is_empty() {
+                self.pending = report.steps.into();
+                return self.soon(1, 2, Event::Write);
             }
-            // Nobody trusts a timer alone.
-            if self.now < self.clock_off.1 {
-                self.look_at(self.clock_off.1);
-            }
-            return;
+            self.dirty_roots.remove(root);
+            self.due.insert(root, report.next_look);
         }
-        self.pending = report.steps.into();
-        self.soon(1, 2, Event::Write);
+        self.sleep();
     }
 
-    fn note_waiting(&mut self, report: &crate::plan::Report) {
-        let mut waiting = BTreeMap::new();
-        for pending in &report.waiting {
-            let since = self.waiting.get(&pending.slot).map_or(self.now, |(since, _)| *since);
-            waiting.insert(pending.slot.clone(), (since, pending.waiting.to_string()));
+    /// A family that something happened to, or whose time has come.
+    fn next_root(&self) -> Option<&'static str> {
+        let clock = self.snapshot.taken_at;
+        let due = || self.due.iter().find(|(_, due)| **due <= clock).map(|(root, _)| *root);
+        self.dirty_roots.first().copied().or_else(due)
+    }
+
+    fn sleep(&mut self) {
+        let off = self.snapshot.taken_at.duration_since(self.now);
+        let next = self.due.values().min().copied().unwrap_or(Timestamp::MAX);
+        let next = next.saturating_sub(off).unwrap_or(Timestamp::MAX);
+        if next < Timestamp::MAX {
+            // A timer is never early, and often late.
+            let late = self.chance.seconds(1, TIMER_LATE);
+            let at = next.max(self.now).saturating_add(late).unwrap_or(Timestamp::MAX);
+            self.look_at(at);
         }
-        for (slot, (since, text)) in std::mem::replace(&mut self.waiting, waiting) {
-            if !self.waiting.contains_key(&slot) {
+        // Nobody trusts a timer alone when the clock was wrong.
+        if self.now < self.clock_off.1 {
+            self.look_at(self.clock_off.1);
+        }
+    }
+
+    /// Something happened that may matter to anybody.
+    fn stir(&mut self) {
+        self.dirty_roots.extend(self.due.keys());
+        self.notice();
+    }
+
+    fn note_waiting(&mut self, root: &'static str, report: &crate::plan::Report) {
+        let of_root: Vec<_> = self.waiting.keys().filter(|(of, _)| *of == root).cloned().collect();
+        for key in of_root {
+            if report.waiting.iter().any(|pending| pending.slot == key.1) {
+                continue;
+            }
+            if let Some((since, text)) = self.waiting.remove(&key) {
                 let waited = since.duration_until(self.now);
-                let text = format!("{slot} waited {}: {text}", span(waited));
+                let text = format!("{} waited {}: {text}", key.1, span(waited));
                 self.outcome.tell(self.now, Happening::Waited, text);
             }
+        }
+        for pending in &report.waiting {
+            let text = pending.waiting.to_string();
+            let entry = self.waiting.entry((root, pending.slot.clone())).or_insert((self.now, String::new()));
+            entry.1 = text;
         }
         for risk in &report.risks {
             if self.risks.insert((risk.edge.clone(), risk.at)) {
@@ -295,6 +338,7 @@ impl<'a, 'c> Run<'a, 'c> {
 
     fn carry_out(&mut self, step: &Step) {
         self.outcome.writes += 1;
+        self.dirty_by(step);
         let changed: Vec<(Side, Slot)> = match &step.action {
             Action::Issue(issue) => vec![(Side::Presented, issue.slot.clone())],
             Action::Publish(bundles) => bundles.iter().map(|it| (Side::Trust, it.slot.clone())).collect(),
@@ -325,6 +369,21 @@ impl<'a, 'c> Run<'a, 'c> {
             self.judge.remember(side, &slot, self.now, new);
             self.spread(side, &slot);
         }
+    }
+
+    /// Bundles that several families share are everybody's.
+    fn dirty_by(&mut self, step: &Step) {
+        let wiring = self.planner.wiring();
+        let is_in = |root: &&str, bundle: &str| wiring.row(root).is_some_and(|it| it.flows_into.contains(&bundle));
+        let roots: Vec<&'static str> = match &step.action {
+            Action::Issue(issue) => self.planner.root_of(issue.row).into_iter().collect(),
+            Action::Publish(bundles) => {
+                let roots = self.due.keys().filter(|root| bundles.iter().any(|it| is_in(root, it.bundle)));
+                roots.copied().collect()
+            }
+            Action::CopySecret(_) | Action::CopyBundle(_) => Vec::new(),
+        };
+        self.dirty_roots.extend(roots);
     }
 
     fn judge_write(&mut self, step: &Step, side: Side, slot: &Slot, new: &Content) {
@@ -431,6 +490,7 @@ impl<'a, 'c> Run<'a, 'c> {
         self.relay(name, &contents, is_last);
         // Who waits for nothing has nothing to learn from a restart.
         if !self.waiting.is_empty() {
+            self.dirty_roots.extend(self.waiting.keys().map(|(root, _)| *root));
             self.notice();
         }
     }
@@ -524,10 +584,11 @@ impl<'a, 'c> Run<'a, 'c> {
         let case = &self.world.cases[number];
         let (verifiers, presenters) = &self.world.pairs[number];
         let process = |number: &usize| &self.world.processes[*number];
-        let mut refused = None;
+        let (mut refused, mut met) = (None, false);
         for verifier in verifiers.iter().map(process).filter(|it| !it.content.is_empty()) {
             for presenter in presenters.iter().map(process).filter(|it| !it.content.is_empty()) {
                 if accepts(&verifier.content, &presenter.content, case.purpose, &case.hosts, self.now) {
+                    met = true;
                     continue;
                 }
                 // What nobody can renew has ended: that is no outage of ours.
@@ -553,6 +614,13 @@ impl<'a, 'c> Run<'a, 'c> {
             }
         }
         let edge = case.name.to_string();
+        // Until everybody has started once, there is nothing to lose.
+        if refused.is_none() && met {
+            self.was_up.insert(case.name.clone());
+        }
+        if !self.was_up.contains(&case.name) {
+            return;
+        }
         match (refused, self.open.get(&number).copied()) {
             (Some(what), None) => {
                 self.outcome.tell(self.now, Happening::Trust, format!("{edge} is down: {what}"));
@@ -651,7 +719,7 @@ impl<'a, 'c> Run<'a, 'c> {
             Fault::Crash(writes) => self.crash_after = Some(writes),
             Fault::ClockOff { seconds } => {
                 self.clock_off = (seconds, self.now + SignedDuration::from_hours(1));
-                self.notice();
+                self.stir();
             }
             Fault::NodeJoins => self.node_joins(&mut text),
             Fault::NodeLeaves => self.node_leaves(&mut text),
@@ -661,7 +729,7 @@ impl<'a, 'c> Run<'a, 'c> {
                 text = format!("{text}: {slot}");
                 self.snapshot.services.insert(slot, service);
                 self.rebuild();
-                self.notice();
+                self.stir();
             }
             Fault::ServiceGoes => {
                 if let Some(slot) = self.snapshot.services.keys().next().cloned() {
@@ -676,19 +744,19 @@ impl<'a, 'c> Run<'a, 'c> {
                 let key = keys[usize::try_from(number % keys.len() as u64).unwrap_or(0)];
                 text = format!("{text}: {key}");
                 self.snapshot.policy = Observed::Present(Policy { defaults: Some(key), ..Policy::default() });
-                self.notice();
+                self.stir();
             }
             Fault::PolicyUnreadable { seconds } => {
                 let why = "spec.defaults is garbled".to_owned();
                 self.snapshot.policy = Observed::Unreadable { why };
                 self.at(self.now + SignedDuration::from_secs(seconds), Event::PolicyReadable);
-                self.notice();
+                self.stir();
             }
             Fault::Force(number) => {
                 if let Some(row) = self.choose_row(number) {
                     text = format!("{text}: {row}");
                     self.snapshot.settings.forced.insert(row, format!("drill {}", self.now));
-                    self.notice();
+                    self.stir();
                 }
             }
         }
@@ -725,7 +793,7 @@ impl<'a, 'c> Run<'a, 'c> {
         }
         self.snapshot.secrets.insert(slot.clone(), state);
         self.touched.insert(slot.object_text().to_owned());
-        self.notice();
+        self.stir();
     }
 
     /// Whoever knows only this signer, and reads again after longer than its certificates live, cannot be saved.
@@ -754,7 +822,7 @@ impl<'a, 'c> Run<'a, 'c> {
     fn disturb_bundle(&mut self, slot: &Slot, state: Observed<crate::rules::BundleState>) {
         self.snapshot.bundles.insert(slot.clone(), state);
         self.touched.insert(slot.object_text().to_owned());
-        self.notice();
+        self.stir();
     }
 
     fn choose_secret(&mut self, number: u64) -> Option<Slot> {
@@ -796,7 +864,7 @@ impl<'a, 'c> Run<'a, 'c> {
         // Its static pods are started like any others.
         let operands: Vec<Arc<str>> = self.world.operands.keys().cloned().collect();
         operands.iter().for_each(|operand| self.dirty(operand));
-        self.notice();
+        self.stir();
     }
 
     fn node_leaves(&mut self, text: &mut String) {
@@ -807,7 +875,7 @@ impl<'a, 'c> Run<'a, 'c> {
             *text = format!("{text}: {name}");
             self.snapshot.nodes.remove(&name);
             self.rebuild();
-            self.notice();
+            self.stir();
         }
     }
 }
