@@ -3,6 +3,7 @@
 //! Everything that a decision needs, the instant included, is an argument. See `ARCHITECTURE.md`.
 
 pub mod catalog;
+pub mod forecast;
 pub mod install;
 pub mod issuance;
 pub mod key;
@@ -13,5 +14,6 @@ pub mod simulate;
 pub mod snapshot;
 pub mod spec;
 pub mod trust;
+pub mod verify;
 pub mod warning;
 pub mod wiring;

@@ -82,12 +82,21 @@ impl<'c> Wiring<'c> {
         let bundles: HashMap<_, _> = catalog.bundles.iter().map(|bundle| (bundle.id, wire_bundle(bundle))).collect();
         // What the bootstrap control plane read is gone with it.
         let alive = |edge: &&Edge| edge.verifier.name != BOOTSTRAP;
-        let edges: Vec<_> = catalog.edges.iter().filter(alive).filter_map(|edge| wire_edge(catalog, &bundles, edge)).collect();
+        let edges: Vec<_> =
+            catalog.edges.iter().filter(alive).filter_map(|edge| wire_edge(catalog, &bundles, edge)).collect();
         let mut readers: HashMap<Slot, Vec<usize>> = HashMap::new();
         for (number, edge) in edges.iter().enumerate() {
             readers.entry(edge.trust.clone()).or_default().push(number);
         }
-        let mut wiring = Wiring { catalog, rows: HashMap::new(), bundles, edges, readers, foreign: Vec::new(), gathered: HashMap::new() };
+        let mut wiring = Wiring {
+            catalog,
+            rows: HashMap::new(),
+            bundles,
+            edges,
+            readers,
+            foreign: Vec::new(),
+            gathered: HashMap::new(),
+        };
         wiring.wire_rows();
         for row in &catalog.rows {
             for copy in row.copies.iter().filter(|copy| copy.data == CopyData::UnderItsName) {
@@ -111,7 +120,9 @@ impl<'c> Wiring<'c> {
             for input in bundle.inputs {
                 match *input {
                     BundleInput::History(row) => drop(signers.insert(row)),
-                    BundleInput::Bundle(id) | BundleInput::First(id) => signers.extend(reached.get(id).into_iter().flatten()),
+                    BundleInput::Bundle(id) | BundleInput::First(id) => {
+                        signers.extend(reached.get(id).into_iter().flatten())
+                    }
                     BundleInput::Foreign(_) => {}
                 }
             }
@@ -215,7 +226,8 @@ impl<'c> Wiring<'c> {
     pub fn bundle_slots(&self) -> impl Iterator<Item = &Slot> {
         let kept = self.bundles.values().filter(|wired| wired.bundle.day == Day::Two);
         let slots = kept.flat_map(|wired| [&wired.home].into_iter().chain(wired.copies.iter().map(|(slot, _)| slot)));
-        let inputs = self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).flat_map(|bundle| bundle.inputs);
+        let inputs =
+            self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).flat_map(|bundle| bundle.inputs);
         let day1 = inputs.filter_map(|input| match *input {
             BundleInput::Bundle(id) | BundleInput::First(id) => {
                 self.bundles.get(id).filter(|wired| wired.bundle.day == Day::One).map(|wired| &wired.home)
@@ -330,4 +342,3 @@ pub fn identity(row: &Row, instance: &Instance) -> String {
         Home::Files { .. } => row.id.to_owned(),
     }
 }
-

@@ -1,7 +1,9 @@
 //! The bundles, and how they flow: from each signer's history through combined bundles to what processes read.
 
 use super::BundleInput::{Bundle as Whole, First, Foreign, History};
-use super::day2::{CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, copied, object};
+use super::day2::{
+    CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, copied, object,
+};
 use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Day, Delivery, Object};
 
 const MCO: &str = "openshift-machine-config-operator";
@@ -80,10 +82,7 @@ pub(super) const BUNDLES: &[Bundle] = &[
     ),
     // kube-apiserver
     Bundle {
-        copies: &[
-            copied(object(KAS, "aggregator-client-ca"), HOT),
-            copied(object(KCM, "aggregator-client-ca"), HOT),
-        ],
+        copies: &[copied(object(KAS, "aggregator-client-ca"), HOT), copied(object(KCM, "aggregator-client-ca"), HOT)],
         ..config_map("kube-apiserver-aggregator-client-ca", MANAGED, &[History("aggregator-client-signer")])
     },
     config_map("kube-apiserver-to-kubelet-client-ca", KASO, &[History("kube-apiserver-to-kubelet-signer")]),

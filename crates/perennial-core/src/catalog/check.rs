@@ -122,6 +122,10 @@ fn succession_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
                 !matches!(row.custody, Some(Custody::Offline | Custody::Discarded)),
                 "is refreshed although nobody in the cluster has its key".to_owned(),
             ),
+            (
+                row.delivery.within().is_none_or(|within| after + within < row.validity),
+                format!("is refreshed after {after}, too late for who reads it within {}", row.delivery),
+            ),
         ]),
         Succession::AdoptedBy(id) | Succession::ReplacedBy(id) => match catalog.row(id) {
             None => vec![format!("is followed by {id}, which does not exist")],
@@ -546,10 +550,8 @@ mod tests {
         for row in &Catalog::builtin().rows {
             if let Succession::Refresh(after) = row.succession {
                 assert!(after.scaled(scale) < row.validity.scaled(scale), "{}", row.id);
-                if let super::super::Delivery::Reloaded { within } = row.delivery
-                    && row.scope != Scope::Service
-                {
-                    assert!(within.scaled(scale) < after.scaled(scale), "{}", row.id);
+                if let Some(within) = row.delivery.within() {
+                    assert!((within + after).scaled(scale) < row.validity.scaled(scale), "{}", row.id);
                 }
             }
         }

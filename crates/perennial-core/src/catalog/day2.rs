@@ -5,8 +5,8 @@
 
 use super::hosts::HostSource::{self, ApiExternal, ApiInternal, Fixed, NodeAddresses, OwnService, ServiceNetwork};
 use super::{
-    Annotations, Component, Condition, Copied, CopyData, Custody, Day, Delivery, FollowsSigner, Home, Object, Row, Scope, Signer,
-    Span, SubjectRule, Succession,
+    Annotations, Component, Condition, Copied, CopyData, Custody, Day, Delivery, FollowsSigner, Home, Object, Row,
+    Scope, Signer, Span, SubjectRule, Succession,
 };
 use crate::policy::Usage;
 
@@ -182,10 +182,8 @@ pub(super) const ROWS: &[Row] = &[
 const TEN_YEARS: (Span, Span) = (Span::days(3650), Span::days(2920));
 const YEAR: (Span, Span) = (Span::days(365), Span::days(292));
 /// One Secret for all of etcd's leaves, so that one change is one rollout.
-const ETCD_ALL_CERTS: &[Copied] = &[Copied {
-    data: CopyData::UnderItsName,
-    ..copied(object(ETCD, "etcd-all-certs"), Delivery::Revisioned)
-}];
+const ETCD_ALL_CERTS: &[Copied] =
+    &[Copied { data: CopyData::UnderItsName, ..copied(object(ETCD, "etcd-all-certs"), Delivery::Revisioned) }];
 /// 5 years, and 4.2 of them.
 const ETCD_SIGNER: (Span, Span) = (Span::days(1825), Span::days(1533));
 /// 3 years, and 2.2 of them.

@@ -68,6 +68,14 @@ impl TimeScale {
     }
 }
 
+impl std::ops::Add for Span {
+    type Output = Span;
+
+    fn add(self, other: Span) -> Span {
+        Span { seconds: self.seconds + other.seconds }
+    }
+}
+
 impl TryFrom<u32> for TimeScale {
     type Error = String;
 

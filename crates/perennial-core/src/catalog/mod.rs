@@ -26,9 +26,9 @@ pub use check::Defect;
 pub use hosts::{ClusterFacts, HostError, HostSource, Instance};
 pub use lifetime::{Span, TimeScale};
 pub use types::{
-    Annotations, Bundle, BundleHome, BundleInput, Certificate, Component, Condition, ConfigMapKey, Copied, CopyData, Custody,
-    Day, Delivery, Edge, FollowsSigner, Home, Kubeconfig, Leaf, Object, ObjectName, Party, Place, Purpose, Row, Scope,
-    Signer, SubjectRule, Succession, Trust,
+    Annotations, Bundle, BundleHome, BundleInput, Certificate, Component, Condition, ConfigMapKey, Copied, CopyData,
+    Custody, Day, Delivery, Edge, FollowsSigner, Home, Kubeconfig, Leaf, Object, ObjectName, Party, Place, Purpose,
+    Row, Scope, Signer, SubjectRule, Succession, Trust,
 };
 
 use crate::spec::{Host, Subject};

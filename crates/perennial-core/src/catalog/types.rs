@@ -426,6 +426,16 @@ impl Object {
     }
 }
 
+impl Delivery {
+    /// The longest that a process may go on with the old content, where that is a time.
+    pub fn within(self) -> Option<Span> {
+        match self {
+            Delivery::Reloaded { within } | Delivery::Relayed { within } => Some(within),
+            Delivery::Revisioned | Delivery::Never | Delivery::Indirect => None,
+        }
+    }
+}
+
 impl Component {
     /// The operator's name, as the `component` label of the metrics has it.
     pub fn operator(self) -> &'static str {

@@ -181,8 +181,7 @@ impl<'a> Draft<'a> {
     fn superseded(&self, old: Option<&SecretState>) -> Vec<Superseded> {
         let Some(old) = old else { return Vec::new() };
         let is_alive = |id: &CertificateId| self.get(id).is_some_and(|it| self.now <= it.validity.not_after);
-        let last =
-            Superseded { certificate: old.certificate.id.clone(), chain: old.chain.clone(), at: self.now };
+        let last = Superseded { certificate: old.certificate.id.clone(), chain: old.chain.clone(), at: self.now };
         old.superseded.iter().cloned().chain([last]).filter(|past| is_alive(&past.certificate)).collect()
     }
 
@@ -196,7 +195,12 @@ impl<'a> Draft<'a> {
             let from = from.or_else(|| before.and_then(|before| before.from.clone()));
             published.insert(id.clone(), Published { at, from });
         }
-        BundleState { members: bundle.members.iter().cloned().collect(), damage: Vec::new(), is_canonical: true, published }
+        BundleState {
+            members: bundle.members.iter().cloned().collect(),
+            damage: Vec::new(),
+            is_canonical: true,
+            published,
+        }
     }
 
     fn copy_secret(&self, item: &CopyItem) -> Observed<SecretState> {

@@ -17,6 +17,7 @@ pub use step::{Action, Bridge, CopyItem, Issue, Pending, Publication, Report, Ri
 
 pub(crate) use draft::Draft;
 use pass::Pass;
+pub(crate) use proof::{edges_of_leaf, states};
 
 use crate::catalog::{Catalog, Day, Instance, Row, Signer};
 use crate::policy::Usage;
@@ -55,11 +56,11 @@ impl<'c> Planner<'c> {
     pub fn plan(&self, snapshot: &Snapshot, scope: &Scope) -> Report {
         let mut pass = Pass::new(&self.wiring, snapshot);
         match scope {
-            Scope::All => self.plan_rows(&mut pass, self.wiring.catalog.rows.iter().collect(), None),
+            Scope::All => self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None),
             Scope::Signer(id) => {
                 let family = self.family(id);
                 let bundles = family.first().map(|row| self.flows_into(row.id)).unwrap_or_default();
-                self.plan_rows(&mut pass, family, Some(bundles));
+                self.plan_rows(&mut pass, &family, Some(bundles));
             }
             Scope::Certificate(id, instance) => {
                 if let Some(wired) = self.wiring.row(id) {
@@ -71,7 +72,7 @@ impl<'c> Planner<'c> {
         pass.finish()
     }
 
-    fn plan_rows(&self, pass: &mut Pass<'_, 'c>, rows: Vec<&'c Row>, bundles: Option<Vec<&'static str>>) {
+    fn plan_rows(&self, pass: &mut Pass<'_, 'c>, rows: &[&'c Row], bundles: Option<Vec<&'static str>>) {
         let day2 = |row: &&&Row| row.day == Day::Two;
         let (signers, leaves): (Vec<&Row>, Vec<&Row>) =
             rows.iter().filter(day2).partition(|row| row.usage == Usage::Signer);

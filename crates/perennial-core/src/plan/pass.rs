@@ -168,7 +168,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             risks: Vec::new(),
         };
         let flows = self.wiring.flows(row);
-        let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows);
+        let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows, true);
         let flow = proof::flow(self.wiring, row, instance, slot);
         self.attempt(step, &touched, &flow, Urgency::Replaces)?;
         self.issued += 1;
@@ -387,8 +387,13 @@ impl<'a, 'c> Pass<'a, 'c> {
             // Without any signer there is nothing to say yet.
             Some(change) if change.members.is_empty() => {}
             Some(change) => {
-                let publication =
-                    Publication { slot: home.clone(), bundle: id, members: change.members, foreign, reason: change.reason };
+                let publication = Publication {
+                    slot: home.clone(),
+                    bundle: id,
+                    members: change.members,
+                    foreign,
+                    reason: change.reason,
+                };
                 self.publish(publication, bundle.delivery);
             }
             None => {}
@@ -558,8 +563,14 @@ impl<'a, 'c> Pass<'a, 'c> {
             for (number, copy) in row.copies.iter().enumerate() {
                 for instance in instances(row, self.snapshot()) {
                     let to = copy_slot(row, copy, &instance);
-                    let repeated =
-                        Repeated { row, number, from: self.wiring.home(row, &instance), to, instance, delivery: copy.delivery };
+                    let repeated = Repeated {
+                        row,
+                        number,
+                        from: self.wiring.home(row, &instance),
+                        to,
+                        instance,
+                        delivery: copy.delivery,
+                    };
                     let object = repeated.to.object_text();
                     match objects.iter_mut().find(|(known, _)| known == object) {
                         Some((_, list)) => list.push(repeated),
@@ -569,7 +580,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             }
         }
         for (object, items) in objects {
-            self.copy_secret(object, items);
+            self.copy_secret(&object, &items);
         }
     }
 
@@ -584,18 +595,20 @@ impl<'a, 'c> Pass<'a, 'c> {
         slots
     }
 
-    fn copy_secret(&mut self, object: String, items: Vec<Repeated<'c>>) {
+    fn copy_secret(&mut self, object: &str, items: &[Repeated<'c>]) {
         let Some(first) = items.first() else { return };
         let (row, delivery, data) = (first.row, first.delivery, first.row.copies[first.number].data);
         if self.is_foreign(&first.to, row.id, row.component) {
             return;
         }
         let mut writes = Vec::new();
-        for item in &items {
+        for item in items {
             let Some(source) = self.draft.secret(&item.from).present() else { continue };
-            let is_there = self.draft.secret(&item.to).present().is_some_and(|copy| {
-                copy.certificate.id == source.certificate.id && copy.chain == source.chain
-            });
+            let is_there = self
+                .draft
+                .secret(&item.to)
+                .present()
+                .is_some_and(|copy| copy.certificate.id == source.certificate.id && copy.chain == source.chain);
             if !is_there {
                 let touched = proof::edges_of_leaf(
                     self.wiring,
@@ -603,6 +616,7 @@ impl<'a, 'c> Pass<'a, 'c> {
                     item.row,
                     &item.instance,
                     &[Presents::Copy(item.number)],
+                    true,
                 );
                 writes.push((CopyItem { from: Some(item.from.clone()), to: item.to.clone() }, item.row, touched));
             }
@@ -610,14 +624,14 @@ impl<'a, 'c> Pass<'a, 'c> {
         // What nothing is repeated from any more goes with the next write, or alone.
         let gone: Vec<CopyItem> = if data == CopyData::UnderItsName {
             let wanted = self.gathered(first.row.copies[first.number].object);
-            let stale = self.draft.keys_of(&object).into_iter().filter(|slot| !wanted.contains(slot));
+            let stale = self.draft.keys_of(object).into_iter().filter(|slot| !wanted.contains(slot));
             stale.map(|to| CopyItem { from: None, to }).collect()
         } else {
             Vec::new()
         };
         let restarts = restarted(&first.to, delivery);
         let step = |items: Vec<CopyItem>| Step {
-            object: object.clone(),
+            object: object.to_owned(),
             action: Action::CopySecret(items),
             restarts: restarts.clone(),
             risks: Vec::new(),

@@ -36,13 +36,14 @@ pub(super) enum Outcome {
     Waits(Waiting, Vec<Risk>),
 }
 
-/// The edges on which a certificate of a row is presented, from these of its slots.
+/// The edges on which a certificate of a row is presented, from these of its slots; perhaps without those that may break.
 pub(crate) fn edges_of_leaf(
     wiring: &Wiring<'_>,
     draft: &Draft<'_>,
     row: &Row,
     instance: &Instance,
     presented: &[Presents],
+    spare_consented: bool,
 ) -> Vec<Touched> {
     let Some(wired) = wiring.row(row.id) else { return Vec::new() };
     let hosts: Arc<[Host]> =
@@ -50,7 +51,7 @@ pub(crate) fn edges_of_leaf(
     let consented = |edge: &usize| draft.snapshot().settings.consent.contains(wiring.edges()[*edge].name.as_ref());
     let edges = wired.edges.iter().copied().filter(|edge| presented.contains(&wiring.edges()[*edge].presents));
     edges
-        .filter(|edge| !consented(edge))
+        .filter(|edge| !(spare_consented && consented(edge)))
         .map(|edge| Touched { edge, instance: instance.clone(), hosts: hosts.clone() })
         .collect()
 }
@@ -62,7 +63,7 @@ pub(crate) fn edges_of_bundle(wiring: &Wiring<'_>, draft: &Draft<'_>, slot: &Slo
         let edge = &wiring.edges()[*edge];
         let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { continue };
         for instance in instances(row, draft.snapshot()) {
-            let of_row = edges_of_leaf(wiring, draft, row, &instance, &[edge.presents]);
+            let of_row = edges_of_leaf(wiring, draft, row, &instance, &[edge.presents], true);
             touched.extend(of_row.into_iter().filter(|touched| wiring.edges()[touched.edge].trust == *slot));
         }
     }
@@ -189,9 +190,10 @@ fn wait_for(
     // Somebody must load it first; or what stands in the way ends by itself.
     let ends_itself = ends(before, now).into_iter().find(|at| proved(*at).is_ok());
     let until = [Some(last_safe).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
-    let refuser = before.iter().find(|edge| edge.name == refusal.edge).and_then(|edge| {
-        edge.bundles.iter().find(|version| version.name == refusal.broken.bundle)
-    });
+    let refuser = before
+        .iter()
+        .find(|edge| edge.name == refusal.edge)
+        .and_then(|edge| edge.bundles.iter().find(|version| version.name == refusal.broken.bundle));
     let refusal = Box::new(refusal);
     match refuser.map(|version| version.evidence) {
         Some(Evidence::Observed | Evidence::Unknown) => {

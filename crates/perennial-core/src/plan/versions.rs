@@ -11,14 +11,18 @@ use crate::issuance::BACKDATE;
 use crate::rules::{BundleState, SecretState};
 use crate::snapshot::{Held, Slot};
 use crate::spec::{Host, Validity};
-use crate::trust::{
-    CertificateFacts, CertificateId, EdgeState, Evidence, InUse, KeyId, Known, Principal, Version,
-};
+use crate::trust::{CertificateFacts, CertificateId, EdgeState, Evidence, InUse, KeyId, Known, Principal, Version};
 use crate::wiring::{EdgeWiring, presented_slot};
 
 impl Draft<'_> {
     /// The edge with the certificate of one instance of its row, dialled under these names.
-    pub(crate) fn edge_state(&self, edge: &EdgeWiring<'_>, row: &Row, instance: &Instance, hosts: &Arc<[Host]>) -> EdgeState {
+    pub(crate) fn edge_state(
+        &self,
+        edge: &EdgeWiring<'_>,
+        row: &Row,
+        instance: &Instance,
+        hosts: &Arc<[Host]>,
+    ) -> EdgeState {
         let slot = presented_slot(row, edge.presents, instance);
         let presenter = edge.edge.presenter.delivery;
         let (leaves, hosts) = match edge.edge.leaf {
@@ -73,10 +77,7 @@ impl Draft<'_> {
             }
             (None, Delivery::Never | Delivery::Indirect) => {}
         }
-        let evidence = match delivery {
-            Delivery::Never => Evidence::Never,
-            _ => Evidence::Observed,
-        };
+        let evidence = evidence(delivery, self.snapshot().held_bundles.contains_key(slot));
         versions.finish(self.version(slot.to_string(), &state.members, InUse::Always, evidence))
     }
 
@@ -114,7 +115,9 @@ impl Draft<'_> {
         } else {
             for past in &state.superseded {
                 let (in_use, evidence) = match delivery {
-                    Delivery::Reloaded { within } => (InUse::Until(after(past.at, self.lag(within))), Evidence::Assumed),
+                    Delivery::Reloaded { within } => {
+                        (InUse::Until(after(past.at, self.lag(within))), Evidence::Assumed)
+                    }
                     Delivery::Revisioned | Delivery::Relayed { .. } => (InUse::Always, Evidence::Unknown),
                     Delivery::Never => (InUse::Always, Evidence::Never),
                     Delivery::Indirect => continue,
@@ -126,10 +129,7 @@ impl Draft<'_> {
                 }
             }
         }
-        let evidence = match delivery {
-            Delivery::Never => Evidence::Never,
-            _ => Evidence::Observed,
-        };
+        let evidence = evidence(delivery, self.snapshot().held_secrets.contains_key(slot));
         versions.finish(self.served(slot, state, evidence))
     }
 
@@ -149,7 +149,8 @@ impl Draft<'_> {
         };
         let end = |signer: &CertificateFacts| signer.validity.first_after().unwrap_or(Timestamp::MAX);
         let past = state.superseded.iter().filter_map(|past| self.get(&past.certificate));
-        let past = past.map(|signer| class(signer, InUse::Until(end(signer)))).filter(|it| it.in_use.contains(self.now()));
+        let past =
+            past.map(|signer| class(signer, InUse::Until(end(signer)))).filter(|it| it.in_use.contains(self.now()));
         past.chain([class(&state.certificate, InUse::Always)]).collect()
     }
 
@@ -170,6 +171,16 @@ impl Draft<'_> {
     ) -> Version {
         let members = members.into_iter().filter_map(|id| self.get(id)).cloned().collect();
         Version { name, members, in_use, evidence }
+    }
+}
+
+/// How it is known who holds the newest version: to read an object back proves that it was published, no more.
+fn evidence(delivery: Delivery, is_watched: bool) -> Evidence {
+    match delivery {
+        _ if is_watched => Evidence::Observed,
+        Delivery::Reloaded { .. } | Delivery::Indirect => Evidence::Assumed,
+        Delivery::Revisioned | Delivery::Relayed { .. } => Evidence::Unknown,
+        Delivery::Never => Evidence::Never,
     }
 }
 

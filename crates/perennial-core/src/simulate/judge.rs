@@ -156,8 +156,7 @@ impl World<'_> {
         let history = self.judge.presented.get(&self.case.presented);
         if self.case.is_class {
             // Any certificate of each signer that ever stood there, as long as the signer lives.
-            let mut signers: Vec<Content> =
-                history.into_iter().flatten().map(|(_, content)| content.clone()).collect();
+            let mut signers: Vec<Content> = history.into_iter().flatten().map(|(_, content)| content.clone()).collect();
             if let Some((Side::Presented, new)) = self.write {
                 signers.push(new.clone());
             }

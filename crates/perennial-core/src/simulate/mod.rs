@@ -22,9 +22,7 @@ pub use faults::{Fault, FaultKind, Scheduled};
 pub use outcome::{ClosestCall, Entry, Happening, Outage, Outcome, Violation};
 pub use shrink::{Reproduction, shortest};
 
-pub(crate) use day1::install;
-
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, ClusterFacts};
 use crate::plan::{Planner, Report, Scope};
 use crate::snapshot::Snapshot;
 use run::Run;
@@ -44,6 +42,13 @@ pub struct Options {
     pub nodes: usize,
     /// How many Services ask for a certificate at first.
     pub services: usize,
+}
+
+/// A cluster as the installation of `catalog` leaves it at an instant, with symbolic keys.
+pub fn installed(planner: &Planner<'_>, cluster: ClusterFacts, taken_at: Timestamp) -> Snapshot {
+    let mut snapshot = Snapshot::empty(planner.wiring(), cluster, taken_at);
+    day1::install(&mut snapshot, planner.wiring());
+    snapshot
 }
 
 /// Who decides: the planner, or in a test something worse.

@@ -149,8 +149,9 @@ impl<'a, 'c> Run<'a, 'c> {
                 process.content = content(&self.snapshot, process.side, &process.slot).unwrap_or_default();
             }
         }
-        let once: Vec<_> = self.world.processes.iter().filter(|it| it.reads == Reads::Once).map(|it| it.key()).collect();
-        once.into_iter().for_each(|key| self.watch_end(key));
+        let once: Vec<_> =
+            self.world.processes.iter().filter(|it| it.reads == Reads::Once).map(|it| it.key()).collect();
+        once.iter().for_each(|key| self.watch_end(key));
         for number in 0..self.script.len() {
             self.at(self.script[number].at, Event::Fault(number));
         }
@@ -398,7 +399,8 @@ impl<'a, 'c> Run<'a, 'c> {
                     self.lost.insert(wrong.edge);
                     continue;
                 }
-                let what = format!("who holds [{}] refuses [{}] at {}", wrong.verifier_holds, wrong.presented, wrong.at);
+                let what =
+                    format!("who holds [{}] refuses [{}] at {}", wrong.verifier_holds, wrong.presented, wrong.at);
                 self.violation(wrong.edge.to_string(), step.to_string(), what);
             }
         }
@@ -545,7 +547,7 @@ impl<'a, 'c> Run<'a, 'c> {
                 }
             }
         }
-        self.watch_end(key.clone());
+        self.watch_end(key);
         cases.into_iter().for_each(|case| self.check(case));
     }
 
@@ -564,8 +566,8 @@ impl<'a, 'c> Run<'a, 'c> {
     }
 
     /// Looks at the process again when something that it holds ends.
-    fn watch_end(&mut self, key: (Arc<str>, Side, Slot)) {
-        let Some(number) = self.find(&key) else { return };
+    fn watch_end(&mut self, key: &(Arc<str>, Side, Slot)) {
+        let Some(number) = self.find(key) else { return };
         let ends = self.world.processes[number].content.iter().filter_map(|it| it.validity.first_after());
         let ends: BTreeSet<Timestamp> = ends.filter(|end| self.now < *end && *end < self.end).collect();
         for end in ends {
@@ -601,9 +603,8 @@ impl<'a, 'c> Run<'a, 'c> {
                     }
                     continue;
                 }
-                let names = |content: &Content| {
-                    content.iter().map(|it| it.id.to_string()).collect::<Vec<_>>().join(" + ")
-                };
+                let names =
+                    |content: &Content| content.iter().map(|it| it.id.to_string()).collect::<Vec<_>>().join(" + ");
                 refused = Some(format!(
                     "{} with [{}] refuses {} with [{}]",
                     verifier.name,
@@ -841,8 +842,9 @@ impl<'a, 'c> Run<'a, 'c> {
         let wiring = self.planner.wiring();
         let bundles = wiring.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two);
         let ours = bundles.filter_map(|bundle| wiring.bundle(bundle.id));
-        let slots: Vec<Slot> =
-            ours.flat_map(|it| [it.home.clone()].into_iter().chain(it.copies.iter().map(|(slot, _)| slot.clone()))).collect();
+        let slots: Vec<Slot> = ours
+            .flat_map(|it| [it.home.clone()].into_iter().chain(it.copies.iter().map(|(slot, _)| slot.clone())))
+            .collect();
         Chance::new(number).pick(&slots).cloned()
     }
 

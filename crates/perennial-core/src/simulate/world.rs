@@ -69,7 +69,6 @@ pub(super) struct Operand {
     pub(super) is_rolling: bool,
 }
 
-
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) processes: Vec<Process>,
@@ -116,9 +115,9 @@ impl World {
         let (name, slot) = (edge.edge.verifier.name, &edge.trust);
         let operand: Arc<str> = slot.namespace().into();
         match edge.edge.verifier.delivery {
-            Delivery::Reloaded { within } => self.replicas(name, Side::Trust, slot, REPLICAS, |_| Reads::Again {
-                seconds: within.as_seconds(),
-            }),
+            Delivery::Reloaded { within } => {
+                self.replicas(name, Side::Trust, slot, REPLICAS, |_| Reads::Again { seconds: within.as_seconds() })
+            }
             Delivery::Revisioned => self.static_pods(name, Side::Trust, slot, nodes),
             Delivery::Relayed { within } => {
                 self.static_pods(&format!("{operand} for {name}"), Side::Trust, slot, nodes);
@@ -146,9 +145,7 @@ impl World {
             (Delivery::Revisioned | Delivery::Relayed { .. }, None) => {
                 self.static_pods(name, Side::Presented, slot, nodes)
             }
-            (Delivery::Never | Delivery::Indirect, _) => {
-                self.replicas(name, Side::Presented, slot, 1, |_| Reads::Once)
-            }
+            (Delivery::Never | Delivery::Indirect, _) => self.replicas(name, Side::Presented, slot, 1, |_| Reads::Once),
         }
     }
 

@@ -73,9 +73,7 @@ impl Window {
         let midnight = civil.start_of_day().map_or(now, |midnight| midnight.timestamp());
         let days = i64::from(civil.weekday().to_monday_zero_offset());
         let monday = midnight - SignedDuration::from_hours(24 * days);
-        let opening = |week: i64| {
-            monday + SignedDuration::from_mins(i64::from(self.from_minute) + week * WEEK_MINUTES)
-        };
+        let opening = |week: i64| monday + SignedDuration::from_mins(i64::from(self.from_minute) + week * WEEK_MINUTES);
         // Last week's may reach into this one.
         let openings = [opening(-1), opening(0), opening(1)];
         let length = SignedDuration::from_mins(i64::from(self.minutes));

@@ -76,9 +76,9 @@ impl FromStr for Slot {
     fn from_str(text: &str) -> Result<Slot, String> {
         let wrong = || format!("{text:?} is no place of a certificate: expected `namespace/name:key` or `file:id`");
         let (object, key) = text.split_once(':').ok_or_else(wrong)?;
-        let is_object = object.split_once('/').is_some_and(|(namespace, name)| {
-            !namespace.is_empty() && !name.is_empty() && !name.contains('/')
-        });
+        let is_object = object
+            .split_once('/')
+            .is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'));
         if key.is_empty() || !(is_object || object == "file") {
             return Err(wrong());
         }

@@ -2,7 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, Known, KeyId, PathLength, Principal, Version};
+use super::{
+    CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, KeyId, Known, PathLength, Principal,
+    Version,
+};
 use crate::catalog::Purpose;
 use crate::spec::{Host, Validity};
 
@@ -67,7 +70,12 @@ pub(crate) fn version(certificates: &Certificates, text: &str) -> Version {
         None => (text, InUse::Always),
     };
     let get = |id| certificates.get(&id).unwrap_or_else(|| panic!("no certificate {id}")).clone();
-    Version { name: format!("[{}]", members.trim()), members: ids(members).into_iter().map(get).collect(), in_use, evidence: Evidence::Assumed }
+    Version {
+        name: format!("[{}]", members.trim()),
+        members: ids(members).into_iter().map(get).collect(),
+        in_use,
+        evidence: Evidence::Assumed,
+    }
 }
 
 /// An edge for a client, from versions separated by `|`, the newest last.

@@ -12,7 +12,9 @@ use crate::catalog::Purpose;
 fn check(certificates: &str, presented: &str, bundle: &str, at: i64, expected: &str) {
     let certificates = world(certificates);
     let get = |ids: Vec<CertificateId>| -> Vec<CertificateFacts> {
-        ids.iter().map(|id| certificates.get(id).unwrap_or_else(|| panic!("no certificate {id}")).as_ref().clone()).collect()
+        ids.iter()
+            .map(|id| certificates.get(id).unwrap_or_else(|| panic!("no certificate {id}")).as_ref().clone())
+            .collect()
     };
     let (presented, bundle) = (get(ids(presented)), get(ids(bundle)));
     let need = Need { purpose: Purpose::Client, hosts: &[], at: day(at) };
@@ -219,8 +221,10 @@ fn naive_accepts(
 fn any_certificate() -> impl Strategy<Value = CertificateFacts> {
     (0..4_usize, 0..4_usize, 0..10_i64, 0..10_i64, any::<bool>(), prop::bool::weighted(0.9), any::<u32>()).prop_map(
         |(subject, signer, from, length, is_ca, connects, id)| {
-            let principal =
-                |number: usize| Principal { name: format!("n{}", number % 3).into(), key: KeyId(number.to_string().into()) };
+            let principal = |number: usize| Principal {
+                name: format!("n{}", number % 3).into(),
+                key: KeyId(number.to_string().into()),
+            };
             CertificateFacts {
                 id: CertificateId(format!("{id}-{subject}-{signer}").into()),
                 subject: principal(subject),

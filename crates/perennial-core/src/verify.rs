@@ -1,0 +1,111 @@
+//! The trust matrix of a snapshot: every edge, whether it holds, until when, and how that is known.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::{Instance, Purpose};
+use crate::plan::{Draft, Planner, edges_of_leaf, states};
+use crate::snapshot::{Slot, Snapshot};
+use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence};
+use crate::wiring::{instances, presented_slot};
+
+/// An edge with one certificate of its row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Checked {
+    /// What people call it.
+    pub edge: String,
+    /// Who verifies.
+    pub verifier: &'static str,
+    /// What the verifier reads.
+    pub trust: Slot,
+    /// Who presents.
+    pub presenter: &'static str,
+    /// What the presenter reads.
+    pub presented: Slot,
+    /// The row of what is presented.
+    pub row: &'static str,
+    /// What for.
+    pub purpose: Purpose,
+    /// Whether it holds.
+    pub state: State,
+    /// How it is known what both sides hold: the weakest that any of it rests on.
+    pub evidence: Evidence,
+    /// How many versions of the trust are in use, and how many of what is presented.
+    pub versions: (usize, usize),
+}
+
+/// Whether an edge holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum State {
+    /// With every version in use.
+    Holds {
+        /// The last second of the path that ends first, each pair taking its best path.
+        until: Timestamp,
+        /// The certificate on that path that ends then.
+        limited_by: Option<CertificateId>,
+    },
+    /// Somebody refuses somebody.
+    Broken(Broken),
+    /// There is nothing to trust or nothing to present.
+    Nothing,
+}
+
+/// Every edge of the cluster, in the order of the catalog.
+pub fn verify(planner: &Planner<'_>, snapshot: &Snapshot) -> Vec<Checked> {
+    let wiring = planner.wiring();
+    let draft = Draft::new(snapshot);
+    let mut checked = Vec::new();
+    for (number, edge) in wiring.edges().iter().enumerate() {
+        let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { continue };
+        for instance in instances(row, snapshot) {
+            let touched = edges_of_leaf(wiring, &draft, row, &instance, &[edge.presents], false);
+            let touched: Vec<_> = touched.into_iter().filter(|touched| touched.edge == number).collect();
+            let presented = presented_slot(row, edge.presents, &instance);
+            for state in states(wiring, &draft, &touched) {
+                checked.push(Checked {
+                    edge: state.name.to_string(),
+                    verifier: edge.edge.verifier.name,
+                    trust: edge.trust.clone(),
+                    presenter: edge.edge.presenter.name,
+                    presented: presented.clone(),
+                    row: row.id,
+                    purpose: edge.edge.purpose,
+                    evidence: weakest(&state),
+                    versions: (state.bundles.len(), state.leaves.len()),
+                    state: judge(&state, snapshot.taken_at),
+                });
+            }
+        }
+    }
+    checked
+}
+
+fn judge(state: &EdgeState, now: Timestamp) -> State {
+    if state.bundles.is_empty() || state.leaves.is_empty() {
+        return State::Nothing;
+    }
+    match state.holds(now) {
+        Ok(until) => {
+            let all = state.bundles.iter().chain(&state.leaves).flat_map(|version| &version.members);
+            let ends_then = |it: &&std::sync::Arc<CertificateFacts>| it.validity.not_after == until;
+            State::Holds { until, limited_by: all.into_iter().find(ends_then).map(|it| it.id.clone()) }
+        }
+        Err(broken) => State::Broken(broken),
+    }
+}
+
+fn weakest(state: &EdgeState) -> Evidence {
+    let versions = state.bundles.iter().chain(&state.leaves);
+    versions.map(|version| version.evidence).max().unwrap_or(Evidence::Unknown)
+}
+
+/// Which of a row's certificates a name means: its node, or the Secret of its Service.
+pub fn instance_name(instance: &Instance) -> Option<String> {
+    match instance {
+        Instance::Cluster => None,
+        Instance::Node { name, .. } => Some(name.clone()),
+        Instance::Service { namespace, secret, .. } => Some(format!("{namespace}/{secret}")),
+    }
+}
