@@ -34,6 +34,7 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
 	done
 
 bench: ## Measure, each figure beside its limit
+	cargo bench --quiet -p perennial-core --bench plan
 	cargo bench --quiet -p perennial --bench day1
 
 lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself

@@ -121,7 +121,7 @@ impl<'c> Wiring<'c> {
                 match *input {
                     BundleInput::History(row) => drop(signers.insert(row)),
                     BundleInput::Bundle(id) | BundleInput::First(id) => {
-                        signers.extend(reached.get(id).into_iter().flatten())
+                        signers.extend(reached.get(id).into_iter().flatten());
                     }
                     BundleInput::Foreign(_) => {}
                 }

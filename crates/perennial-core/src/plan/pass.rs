@@ -454,7 +454,6 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// What flows into a bundle: the certificates, which of them are somebody else's, and what somebody has taken back.
-    #[expect(clippy::type_complexity, reason = "three lists that are made together and used once")]
     fn inputs(
         &self,
         inputs: &[BundleInput],

@@ -9,7 +9,6 @@ use super::judge::{self, Case, Content, Side};
 use crate::catalog::{Delivery, Instance, Leaf, Row};
 use crate::snapshot::{Held, Slot, Snapshot};
 use crate::spec::Host;
-use crate::trust::Known;
 use crate::wiring::{EdgeWiring, Wiring, instances, presented_slot};
 
 /// How many processes of a kind there are where nothing else says so: a quick one and a slow one disagree for a while.

@@ -19,7 +19,7 @@ pub use slot::Slot;
 use crate::catalog::{ClusterFacts, Instance, ObjectName};
 use crate::policy::Policy;
 use crate::rules::{BundleState, Observed, SecretState};
-use crate::trust::{CertificateId, Certificates, Known};
+use crate::trust::{CertificateId, Certificates};
 use crate::wiring::Wiring;
 
 /// The state of a cluster, as far as its certificates are concerned.

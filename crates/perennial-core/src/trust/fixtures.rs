@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, KeyId, Known, PathLength, Principal,
+    CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, KeyId, PathLength, Principal,
     Version,
 };
 use crate::catalog::Purpose;

@@ -12,12 +12,12 @@ mod prove;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use edge::{Broken, EdgeState, Evidence, InUse, Version};
 pub use path::{MAX_LENGTH, Need, Obstacle, best_path};
@@ -76,10 +76,10 @@ pub enum PathLength {
     AtMost(u8),
 }
 
-/// Certificates by their ids.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Certificates by their ids; written in the order of those.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Certificates(BTreeMap<CertificateId, Arc<CertificateFacts>>);
+pub struct Certificates(HashMap<CertificateId, Arc<CertificateFacts>>);
 
 /// Who knows certificates by their ids.
 pub trait Known: fmt::Debug {
@@ -93,15 +93,21 @@ impl Known for Certificates {
     }
 }
 
+impl Serialize for Certificates {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().collect::<BTreeMap<_, _>>())
+    }
+}
+
 impl Certificates {
+    /// The certificate with this id.
+    pub fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>> {
+        self.0.get(id)
+    }
+
     /// Adds a certificate.
     pub fn insert(&mut self, certificate: Arc<CertificateFacts>) {
         self.0.insert(certificate.id.clone(), certificate);
-    }
-
-    /// Every certificate, in the order of their ids.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<CertificateFacts>> {
-        self.0.values()
     }
 
     /// Forgets the certificates that are not asked for any more.

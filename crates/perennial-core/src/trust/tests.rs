@@ -98,7 +98,7 @@ fn a_server_needs_every_name_under_which_it_is_dialled() {
     let missing = |hosts: &[&str]| {
         let hosts: Vec<Host> = hosts.iter().map(|host| Host::parse(host)).collect();
         let need = Need { purpose: Purpose::Server, hosts: &hosts, at: day(1) };
-        best_path(leaf, &[], &[anchor.clone()], &need).err().map(|obstacle| obstacle.to_string())
+        best_path(leaf, &[], std::slice::from_ref(anchor), &need).err().map(|obstacle| obstacle.to_string())
     };
     assert_eq!(missing(&["web.test", "a.wild.test", "WEB.test", "10.0.0.7"]), None);
     assert_eq!(missing(&["*.wild.test"]), None);
@@ -109,7 +109,7 @@ fn a_server_needs_every_name_under_which_it_is_dialled() {
     let client = world("client x by s days 0 to 10");
     let leaf = client.get(&CertificateId("x by s".into())).unwrap();
     let need = Need { purpose: Purpose::Client, hosts: &[Host::parse("web.test")], at: day(1) };
-    assert!(best_path(leaf, &[], &[anchor.clone()], &need).is_ok());
+    assert!(best_path(leaf, &[], std::slice::from_ref(anchor), &need).is_ok());
 }
 
 /// The verdict on a write at day 60 that turns one edge into another, looking 40 days ahead.
