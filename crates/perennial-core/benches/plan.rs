@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use perennial_core::catalog::{
-    Bundle, BundleHome, BundleInput, Catalog, ClusterFacts, ConfigMapKey, Day, Edge, Home, Leaf, Object,
-    ObjectName, Party, Place, Row, Scope as RowScope, Signer, Trust,
+    Bundle, BundleHome, BundleInput, Catalog, ClusterFacts, ConfigMapKey, Day, Edge, Home, Leaf, Object, ObjectName,
+    Party, Place, Row, Scope as RowScope, Signer, Trust,
 };
 use perennial_core::plan::{Planner, Scope};
 use perennial_core::simulate::{Options, Simulation};
@@ -188,8 +188,12 @@ fn synthetic(families: usize) -> Catalog {
     let leaf = *builtin.row("aggregator-client").unwrap();
     let bundle = *builtin.bundle("kube-apiserver-aggregator-client-ca").unwrap();
     let edge = builtin.edges.iter().find(|edge| edge.leaf == Leaf::Row("aggregator-client")).unwrap();
-    let mut catalog =
-        Catalog { certificates: builtin.certificates.clone(), rows: Vec::new(), bundles: Vec::new(), edges: Vec::new() };
+    let mut catalog = Catalog {
+        certificates: builtin.certificates.clone(),
+        rows: Vec::new(),
+        bundles: Vec::new(),
+        edges: Vec::new(),
+    };
     for family in 0..families {
         let id = leak(format!("signer-{family}"));
         catalog.rows.push(Row { id, home: Home::Secret(object(id)), ..signer });

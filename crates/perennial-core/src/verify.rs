@@ -1,12 +1,12 @@
 //! The trust matrix of a snapshot: every edge, whether it holds, until when, and how that is known.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::{Instance, Purpose};
 use crate::plan::{Draft, Planner, edges_of_leaf, states};
 use crate::snapshot::{Slot, Snapshot};
-use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence};
+use crate::trust::{Broken, CertificateId, EdgeState, Evidence};
 use crate::wiring::{instances, presented_slot};
 
 /// An edge with one certificate of its row.
@@ -87,13 +87,23 @@ fn judge(state: &EdgeState, now: Timestamp) -> State {
         return State::Nothing;
     }
     match state.holds(now) {
-        Ok(until) => {
-            let all = state.bundles.iter().chain(&state.leaves).flat_map(|version| &version.members);
-            let ends_then = |it: &&std::sync::Arc<CertificateFacts>| it.validity.not_after == until;
-            State::Holds { until, limited_by: all.into_iter().find(ends_then).map(|it| it.id.clone()) }
-        }
         Err(broken) => State::Broken(broken),
+        Ok(_) => {
+            let until = holds_until(state, now);
+            // What ends then and was still in use: of what is presented rather than of what is trusted.
+            let in_use = state.leaves.iter().chain(&state.bundles).filter(|version| version.in_use.contains(until));
+            let ending = in_use.flat_map(|version| &version.members).find(|it| it.validity.not_after == until);
+            State::Holds { until, limited_by: ending.map(|it| it.id.clone()) }
+        }
     }
+}
+
+/// The last second before it breaks by itself. A version that goes out of use before it ends limits nothing.
+fn holds_until(state: &EdgeState, now: Timestamp) -> Timestamp {
+    let mut instants: Vec<Timestamp> = state.instants().filter(|at| now < *at).collect();
+    instants.sort_unstable();
+    let broken = instants.into_iter().find(|at| state.holds(*at).is_err());
+    broken.map_or(Timestamp::MAX, |at| at.checked_sub(SignedDuration::from_secs(1)).unwrap_or(at))
 }
 
 fn weakest(state: &EdgeState) -> Evidence {

@@ -224,7 +224,8 @@ impl<'c> Wiring<'c> {
 
     /// Every slot that holds, or should hold, a bundle.
     pub fn bundle_slots(&self) -> impl Iterator<Item = &Slot> {
-        let kept = self.bundles.values().filter(|wired| wired.bundle.day == Day::Two);
+        let day2 = self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two);
+        let kept = day2.filter_map(|bundle| self.bundles.get(bundle.id));
         let slots = kept.flat_map(|wired| [&wired.home].into_iter().chain(wired.copies.iter().map(|(slot, _)| slot)));
         let inputs =
             self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).flat_map(|bundle| bundle.inputs);

@@ -5,13 +5,28 @@ use std::process::ExitCode;
 
 use crate::talk;
 
+/// What a command found that did what it was asked to do. The greater of two counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Found {
+    /// Nothing that anybody needs to look at.
+    Nothing,
+    /// Something that somebody should look at.
+    Warnings,
+    /// Something that is broken.
+    Critical,
+}
+
 /// `clap` uses 2 for wrong usage by itself.
 const FAILED: u8 = 1;
+const WARNINGS: u8 = 3;
+const CRITICAL: u8 = 4;
 
 /// Prints an error to stderr and chooses the exit code.
-pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
+pub(crate) fn code(result: anyhow::Result<Found>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Found::Nothing) => ExitCode::SUCCESS,
+        Ok(Found::Warnings) => ExitCode::from(WARNINGS),
+        Ok(Found::Critical) => ExitCode::from(CRITICAL),
         Err(error) => {
             talk::line(format_args!("error: {error:#}"));
             ExitCode::from(FAILED)

@@ -7,6 +7,8 @@ mod graph;
 mod install;
 mod item;
 mod output;
+mod snapshot;
+mod span;
 mod table;
 mod talk;
 
@@ -21,5 +23,5 @@ use crate::exit::Stdout;
 fn main() -> ExitCode {
     let mut out = Stdout::default();
     let done = Cli::parse().run(clock::now(), &mut out);
-    exit::code(done.and_then(|()| Ok(out.flush()?)))
+    exit::code(done.and_then(|found| Ok(out.flush().map(|()| found)?)))
 }

@@ -2,7 +2,19 @@
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde::Serialize;
+
+/// How a listing is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Listing {
+    /// For people, at most 120 columns.
+    Table,
+    /// For people with wide terminals: everything, with full names.
+    Wide,
+    Json,
+    Yaml,
+}
 
 /// Indented JSON.
 pub(crate) fn json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {

@@ -6,12 +6,27 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
+    /// Lines of their own, each before the row with its number.
+    headings: Vec<(usize, String)>,
 }
+
+/// How wide text for people is at most.
+const WIDTH: usize = 120;
 
 impl Table {
     /// An empty table with these column titles.
     pub(crate) fn new(header: &[&str]) -> Table {
-        Table { rows: vec![header.iter().map(ToString::to_string).collect()] }
+        Table { rows: vec![header.iter().map(ToString::to_string).collect()], headings: Vec::new() }
+    }
+
+    /// Whether it has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() <= 1
+    }
+
+    /// Adds a line that says what the rows after it are about.
+    pub(crate) fn heading(&mut self, text: String) {
+        self.headings.push((self.rows.len(), text));
     }
 
     /// Adds a row. Empty cells print as `-`, so that columns stay countable.
@@ -27,7 +42,11 @@ impl Table {
             self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for row in &self.rows {
+        let mut headings = self.headings.iter().peekable();
+        for (number, row) in self.rows.iter().enumerate() {
+            while let Some((_, text)) = headings.next_if(|(before, _)| *before == number) {
+                writeln!(out, "{text}")?;
+            }
             let mut line = String::new();
             for (cell, &width) in row.iter().zip(&widths) {
                 line.push_str(&format!("{cell:width$}   "));
@@ -48,4 +67,32 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// A title, and what is said below it.
+pub(crate) fn section(title: &str, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{title}")
+}
+
+/// Text after a label, in lines that fit a terminal where its words allow that.
+pub(crate) fn labelled(label: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    wrapped(&format!("  {label:<14}"), text, out)
+}
+
+/// Text after a prefix, in lines that fit a terminal where its words allow that.
+pub(crate) fn wrapped(prefix: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    let indent = prefix.chars().count();
+    let mut line = prefix.to_owned();
+    for word in text.split(' ') {
+        let used = line.chars().count();
+        if used > indent && used + 1 + word.chars().count() > WIDTH {
+            writeln!(out, "{line}")?;
+            line = " ".repeat(indent);
+        }
+        if line.chars().count() > indent {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    writeln!(out, "{}", line.trim_end())
 }

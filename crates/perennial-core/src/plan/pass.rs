@@ -123,13 +123,16 @@ impl<'a, 'c> Pass<'a, 'c> {
             }
             _ => self.now(),
         };
+        // A signer below another is decided before the bundle that is about to have its signer.
+        let mut bundle = self.trusted_with(signer);
+        bundle.push(signer_state.certificate.subject.clone());
         Ok(decide_target(&TargetCase {
             common,
             identity: &identity(row, instance),
             hosts: &hosts,
             signer: &signer_state.certificate.subject,
             signer_usable_at,
-            bundle: &self.trusted_with(signer),
+            bundle: &bundle,
         }))
     }
 
@@ -170,9 +173,17 @@ impl<'a, 'c> Pass<'a, 'c> {
         let flows = self.wiring.flows(row);
         let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows, true);
         let flow = proof::flow(self.wiring, row, instance, slot);
-        self.attempt(step, &touched, &flow, Urgency::Replaces)?;
+        let missing_until = self.missing_until(row);
+        self.attempt(step, &touched, &flow, Urgency::Replaces { missing_until })?;
         self.issued += 1;
         Ok(())
+    }
+
+    /// How long something that is missing waits for a new signer to spread: as long as a rollout takes.
+    fn missing_until(&self, row: &Row) -> Timestamp {
+        let Signer::Row(signer) = row.signer else { return self.now() };
+        let since = self.signer(signer).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
+        after(since, proof::ROLLOUT.scaled(self.snapshot().settings.time_scale))
     }
 
     /// Makes the write in the draft and notes it, or says what it waits for.
@@ -382,6 +393,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             withdrawn: &withdrawn,
             certificates: &self.draft,
             now: self.now(),
+            allowance: self.draft.clock_allowance(),
         };
         match decide_bundle(found, &inputs) {
             // Without any signer there is nothing to say yet.
@@ -407,7 +419,9 @@ impl<'a, 'c> Pass<'a, 'c> {
     /// The next end of a certificate in it is when it is written again.
     fn look_at_ends(&mut self, slot: &Slot) {
         let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
+        let allowance = self.draft.clock_allowance();
         let ends = members.filter_map(|id| self.draft.get(id)).filter_map(|it| it.validity.first_after());
+        let ends = ends.map(|end| after(end, allowance));
         if let Some(end) = ends.filter(|end| self.now() < *end).min() {
             self.look(end);
         }
@@ -449,7 +463,9 @@ impl<'a, 'c> Pass<'a, 'c> {
 
     /// Whether everything that is of any use stays: then nobody can stop trusting anybody.
     fn grows<'i>(&self, old: impl IntoIterator<Item = &'i CertificateId>, new: &BTreeSet<CertificateId>) -> bool {
-        let is_alive = |id: &CertificateId| self.draft.get(id).is_some_and(|it| self.now() <= it.validity.not_after);
+        let allowance = self.draft.clock_allowance();
+        let is_over = |it: &CertificateFacts| it.validity.is_long_over(self.now(), allowance);
+        let is_alive = |id: &CertificateId| self.draft.get(id).is_some_and(|it| !is_over(it));
         old.into_iter().all(|id| new.contains(id) || !is_alive(id))
     }
 
@@ -639,7 +655,15 @@ impl<'a, 'c> Pass<'a, 'c> {
         let (mut safe, mut risks) = (gone, Vec::new());
         for (item, row, touched) in writes {
             let step = step(vec![item.clone()]);
-            match proof::attempt(self.wiring, &mut self.draft, &step, &touched, &[], Urgency::Replaces) {
+            let missing_until = self.missing_until(row);
+            match proof::attempt(
+                self.wiring,
+                &mut self.draft,
+                &step,
+                &touched,
+                &[],
+                Urgency::Replaces { missing_until },
+            ) {
                 Outcome::Safe(more) => {
                     safe.push(item);
                     risks.extend(more);

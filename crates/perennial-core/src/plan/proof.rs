@@ -7,18 +7,18 @@ use jiff::{SignedDuration, Timestamp};
 use super::draft::Draft;
 use super::step::{Action, Risk, Step};
 use super::versions::after;
-use crate::catalog::{Delivery, Instance, Row, Span};
+use crate::catalog::{BundleInput, Delivery, Instance, Leaf, Row, Signer, Span};
 use crate::rules::Waiting;
 use crate::snapshot::Slot;
 use crate::spec::Host;
-use crate::trust::{EdgeState, Evidence, InUse, Refusal, Write, prove};
-use crate::wiring::{Presents, Wiring, copy_slot, instances};
+use crate::trust::{EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
+use crate::wiring::{Presents, Wiring, copy_slot, instances, presented_slot};
 
 /// The time in which everything is looked at at least once.
 const RESYNC: Span = Span::minutes(10);
 
 /// The time that a new revision of static pods needs on all nodes, with some to spare.
-const ROLLOUT: Span = Span::minutes(120);
+pub(super) const ROLLOUT: Span = Span::minutes(120);
 
 /// An edge with the certificate of one instance, as a write touches it.
 #[derive(Debug, Clone)]
@@ -79,20 +79,23 @@ pub(crate) fn states(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]
     touched.iter().filter_map(state).collect()
 }
 
-/// Whether a write may wait for ever, or something ends without it.
+/// Whether a write may wait for ever, or something ends or is missing without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// Nothing is lost by waiting.
     None,
-    /// It takes the place of a certificate that ends.
-    Replaces,
+    /// It takes the place of a certificate that ends, or that is gone: then it waits until this instant at the latest,
+    /// because whoever starts meanwhile has nothing to present.
+    Replaces {
+        /// The latest, where nothing is there.
+        missing_until: Timestamp,
+    },
 }
 
 /// Makes the write in the draft if nobody stops trusting anybody by it.
 ///
 /// Where `flow` is given, the write is looked at together with the copies that follow from it. What takes the place of a
-/// certificate that ends waits only as long as its holders need to come to the new one: then whoever would refuse the
-/// new one refuses the old one soon as well, and everybody else is saved by it.
+/// certificate that ends waits only so long: see [`Patience`].
 pub(super) fn attempt(
     wiring: &Wiring<'_>,
     draft: &mut Draft<'_>,
@@ -102,7 +105,13 @@ pub(super) fn attempt(
     urgency: Urgency,
 ) -> Outcome {
     let now = draft.snapshot().taken_at;
-    let before = states(wiring, draft, touched);
+    let mut before = states(wiring, draft, touched);
+    let is_missing: Vec<bool> = before.iter().map(|edge| edge.leaves.is_empty()).collect();
+    if let Urgency::Replaces { .. } = urgency {
+        for (touched, edge) in touched.iter().zip(&mut before).filter(|(_, edge)| edge.leaves.is_empty()) {
+            edge.leaves = ghosts(wiring, draft, touched);
+        }
+    }
     let undo = draft.apply(step);
     let copies: Vec<_> = flow.iter().map(|copy| draft.apply(copy)).collect();
     let after_it = states(wiring, draft, touched);
@@ -122,55 +131,96 @@ pub(super) fn attempt(
         existed.filter_map(|(_, after)| broken(after)).collect()
     };
     let Err(refusal) = proved(now) else { return Outcome::Safe(risks()) };
-    let last_safe = match urgency {
-        Urgency::None => Timestamp::MAX,
-        Urgency::Replaces => last_safe_instant(wiring, draft, touched, &before, now),
+    let patience = match urgency {
+        Urgency::None => Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX },
+        Urgency::Replaces { missing_until } => {
+            let edges = touched.iter().zip(&before).zip(is_missing);
+            let of = |((touched, edge), is_missing)| {
+                if is_missing {
+                    Patience { hopeful: missing_until, hopeless: missing_until }
+                } else {
+                    Patience::of(wiring, draft, touched, edge, now)
+                }
+            };
+            edges.map(of).fold(Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX }, Patience::least)
+        }
     };
-    if last_safe <= now {
+    let Some(waiting) = wait_for(&before, *refusal, now, patience, proved) else {
         return Outcome::Safe(risks());
-    }
+    };
     draft.undo(undo);
-    let waiting = wait_for(&before, *refusal, now, last_safe, proved);
     // What breaks only long after the last reader has had its time is not yet a risk.
     let limit = waiting.until().unwrap_or(Timestamp::MAX).min(after(now, longest));
     Outcome::Waits(waiting, breaks_before(&before, now, limit))
 }
 
-/// When a certificate must be replaced at the latest, so that everybody has the new one before the old one ends.
-fn last_safe_instant(
-    wiring: &Wiring<'_>,
-    draft: &Draft<'_>,
-    touched: &[Touched],
-    before: &[EdgeState],
-    now: Timestamp,
-) -> Timestamp {
-    let scale = draft.snapshot().settings.time_scale;
-    let mut last = Timestamp::MAX;
-    for (touched, edge) in touched.iter().zip(before) {
-        let (Some(bundle), Some(leaf)) = (edge.bundles.last(), edge.leaves.last()) else { continue };
-        let Ok(end) = edge.fits(bundle, leaf, now) else { continue };
-        let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
-            Delivery::Reloaded { within } => draft.lag(within) + RESYNC.scaled(scale),
-            Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT.scaled(scale),
-            // Whoever requested a certificate requests the next one in the last part of its life.
-            Delivery::Never | Delivery::Indirect => {
-                let life = leaf.members.first().map(|it| it.validity.not_before.duration_until(it.validity.not_after));
-                life.unwrap_or(SignedDuration::ZERO) / 10
-            }
-        };
-        last = last.min(end.checked_sub(needed).unwrap_or(Timestamp::MIN));
+/// What processes may present although its place is empty: what they were seen to hold, or else anything by an earlier
+/// signer that is still trusted.
+fn ghosts(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched) -> Vec<Version> {
+    let edge = &wiring.edges()[touched.edge];
+    let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { return Vec::new() };
+    let slot = presented_slot(row, edge.presents, &touched.instance);
+    let held = draft.held_leaves(&slot);
+    let Signer::Row(signer) = row.signer else { return held };
+    // Static pods are watched: what nobody was seen to hold, nobody holds.
+    let is_assumed = matches!(edge.edge.presenter.delivery, Delivery::Reloaded { .. });
+    if !held.is_empty() || !is_assumed || !matches!(edge.edge.leaf, Leaf::Row(_)) {
+        return held;
     }
-    last
+    let current = draft.secret(&wiring.home(wiring.catalog.row(signer).unwrap_or(row), &Instance::Cluster)).present();
+    let now = draft.snapshot().taken_at;
+    let bundles = wiring.row(signer).map(|wired| wired.flows_into.as_slice()).unwrap_or_default();
+    let bundles = bundles.iter().filter_map(|id| wiring.bundle(id));
+    let direct = bundles.filter(|wired| wired.bundle.inputs == [BundleInput::History(signer)]);
+    let members = direct.filter_map(|wired| draft.bundle(&wired.home).present()).flat_map(|state| &state.members);
+    let earlier = members
+        .filter_map(|id| draft.get(id))
+        .filter(|it| it.is_valid_at(now) && current.is_none_or(|current| current.certificate.subject != it.subject));
+    earlier.map(|signer| draft.any_leaf_by(signer, &slot, &touched.hosts)).collect()
 }
 
-/// What a refused write waits for: until it is safe, or cannot be put off any longer.
+/// Until when a refused write may be put off.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// While somebody is about to load what it needs: as long as its holders still have the time to come to the new one.
+    hopeful: Timestamp,
+    /// Where nothing comes in time that could help: as long as there is also time for a mishap. Whoever would refuse the
+    /// new one refuses the old one soon as well, and everybody else is saved.
+    hopeless: Timestamp,
+}
+
+impl Patience {
+    fn of(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched, edge: &EdgeState, now: Timestamp) -> Patience {
+        let never = Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX };
+        let (Some(bundle), Some(leaf)) = (edge.bundles.last(), edge.leaves.last()) else { return never };
+        let Ok(end) = edge.fits(bundle, leaf, now) else { return never };
+        let scale = draft.snapshot().settings.time_scale;
+        let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
+            Delivery::Reloaded { within } => draft.lag(within) + RESYNC.scaled(scale),
+            // Whoever requested a certificate asks for the next one in good time.
+            Delivery::Revisioned | Delivery::Relayed { .. } | Delivery::Never | Delivery::Indirect => {
+                ROLLOUT.scaled(scale)
+            }
+        };
+        let life = leaf.members.first().map(|it| it.validity.not_before.duration_until(it.validity.not_after));
+        let spare = needed.max(life.unwrap_or(SignedDuration::ZERO) / 10);
+        let before_end = |span| end.checked_sub(span).unwrap_or(Timestamp::MIN);
+        Patience { hopeful: before_end(needed), hopeless: before_end(spare) }
+    }
+
+    fn least(self, other: Patience) -> Patience {
+        Patience { hopeful: self.hopeful.min(other.hopeful), hopeless: self.hopeless.min(other.hopeless) }
+    }
+}
+
+/// What a refused write waits for: until it is safe, or cannot be put off any longer; none where that is so now.
 fn wait_for(
     before: &[EdgeState],
     mut refusal: Refusal,
     now: Timestamp,
-    last_safe: Timestamp,
+    patience: Patience,
     proved: impl Fn(Timestamp) -> Result<(), Box<Refusal>>,
-) -> Waiting {
+) -> Option<Waiting> {
     let versions = before.iter().flat_map(|edge| edge.bundles.iter().chain(&edge.leaves));
     let mut ends_of_use: Vec<Timestamp> = versions
         .filter_map(|version| match version.in_use {
@@ -180,28 +230,30 @@ fn wait_for(
         .collect();
     ends_of_use.sort_unstable();
     ends_of_use.dedup();
-    for end in ends_of_use.into_iter().take_while(|end| *end <= last_safe) {
+    for end in ends_of_use.into_iter().take_while(|end| *end <= patience.hopeful) {
         match proved(end) {
-            Ok(()) => return Waiting::Trust { until: Some(end), refusal: Box::new(refusal) },
+            Ok(()) => return Some(Waiting::Trust { until: Some(end), refusal: Box::new(refusal) }),
             // Who stands in the way longest is who is waited for.
             Err(later) => refusal = *later,
         }
     }
     // Somebody must load it first; or what stands in the way ends by itself.
-    let ends_itself = ends(before, now).into_iter().find(|at| proved(*at).is_ok());
-    let until = [Some(last_safe).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
-    let refuser = before
-        .iter()
-        .find(|edge| edge.name == refusal.edge)
-        .and_then(|edge| edge.bundles.iter().find(|version| version.name == refusal.broken.bundle));
-    let refusal = Box::new(refusal);
-    match refuser.map(|version| version.evidence) {
-        Some(Evidence::Observed | Evidence::Unknown) => {
-            let lacking = vec![refusal.broken.bundle.clone()];
-            Waiting::Rollout { lacking, until, refusal }
-        }
-        _ => Waiting::Trust { until, refusal },
+    let refuser = before.iter().find(|edge| edge.name == refusal.edge);
+    let refuser = refuser.and_then(|edge| edge.bundles.iter().find(|it| it.name == refusal.broken.bundle));
+    let is_rollout = refuser
+        .is_some_and(|it| it.in_use == InUse::Always && matches!(it.evidence, Evidence::Observed | Evidence::Unknown));
+    let last = if is_rollout { patience.hopeful } else { patience.hopeless };
+    if last <= now {
+        return None;
     }
+    let ends_itself = ends(before, now).into_iter().find(|at| proved(*at).is_ok());
+    let until = [Some(last).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
+    let refusal = Box::new(refusal);
+    Some(if is_rollout {
+        Waiting::Rollout { lacking: vec![refusal.broken.bundle.clone()], until, refusal }
+    } else {
+        Waiting::Trust { until, refusal }
+    })
 }
 
 fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> SignedDuration {

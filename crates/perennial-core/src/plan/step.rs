@@ -168,7 +168,13 @@ impl fmt::Display for Step {
             Action::CopySecret(items) => {
                 let sources: Vec<&str> =
                     items.iter().filter_map(|item| item.from.as_ref()).map(Slot::object_text).collect();
-                write!(f, "copy {} to {}", sources.join(", "), self.object)
+                let gone: Vec<&str> =
+                    items.iter().filter(|item| item.from.is_none()).map(|item| item.to.key()).collect();
+                match (sources.join(", "), gone.join(", ")) {
+                    (sources, gone) if gone.is_empty() => write!(f, "copy {sources} to {}", self.object),
+                    (sources, gone) if sources.is_empty() => write!(f, "remove {gone} from {}", self.object),
+                    (sources, gone) => write!(f, "copy {sources} to {}, and remove {gone} from it", self.object),
+                }
             }
             Action::CopyBundle(item) => {
                 write!(f, "copy {} to {}", item.from.as_ref().map_or("nothing", Slot::object_text), self.object)

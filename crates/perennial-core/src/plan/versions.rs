@@ -40,8 +40,12 @@ impl Draft<'_> {
 
     /// How long after a change a process may still hold what was before, with an allowance for clocks that differ.
     pub(crate) fn lag(&self, within: Span) -> SignedDuration {
-        let scale = self.snapshot().settings.time_scale;
-        within.scaled(scale) + BACKDATE.scaled(scale)
+        within.scaled(self.snapshot().settings.time_scale) + self.clock_allowance()
+    }
+
+    /// How much clocks may differ: as much as certificates are backdated.
+    pub(crate) fn clock_allowance(&self) -> SignedDuration {
+        BACKDATE.scaled(self.snapshot().settings.time_scale)
     }
 
     fn now(&self) -> Timestamp {
@@ -131,6 +135,19 @@ impl Draft<'_> {
         }
         let evidence = evidence(delivery, self.snapshot().held_secrets.contains_key(slot));
         versions.finish(self.served(slot, state, evidence))
+    }
+
+    /// What processes were seen to hold of a certificate.
+    pub(crate) fn held_leaves(&self, slot: &Slot) -> Vec<Version> {
+        let held = self.snapshot().held_secrets.get(slot).into_iter().flatten();
+        held.map(|held| self.held(slot, held)).filter(|version| !version.members.is_empty()).collect()
+    }
+
+    /// Whatever certificate of a place a signer may have signed, under all its names.
+    pub(crate) fn any_leaf_by(&self, signer: &CertificateFacts, slot: &Slot, hosts: &[Host]) -> Version {
+        let leaf = CertificateFacts { hosts: hosts.to_vec(), ..any_by(signer) };
+        let (name, members) = (format!("{slot} by {}", signer.id), vec![Arc::new(leaf)]);
+        Version { name, members, in_use: InUse::Always, evidence: Evidence::Assumed }
     }
 
     fn served(&self, slot: &Slot, state: &SecretState, evidence: Evidence) -> Version {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::Observed;
@@ -47,6 +47,8 @@ pub struct BundleInputs<'a> {
     pub certificates: &'a dyn Known,
     /// The instant.
     pub now: Timestamp,
+    /// How long a certificate stays in it after its end: clocks differ.
+    pub allowance: SignedDuration,
 }
 
 /// A bundle that is to be written.
@@ -92,7 +94,7 @@ pub enum BundleReason {
 /// What is to be done about a bundle; none leaves it as it is.
 pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -> Option<BundleChange> {
     let is_alive = |id: &&CertificateId| {
-        inputs.certificates.get(id).is_some_and(|certificate| inputs.now <= certificate.validity.not_after)
+        inputs.certificates.get(id).is_some_and(|it| !it.validity.is_long_over(inputs.now, inputs.allowance))
     };
     let rebuilt = || inputs.current.iter().chain(inputs.needed).filter(is_alive).cloned().collect();
     let state = match found {

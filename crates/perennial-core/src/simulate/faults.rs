@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::chance::Chance;
+use super::words;
 
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -39,7 +40,7 @@ pub enum Fault {
         /// How long.
         seconds: i64,
     },
-    /// Everything stops for so many seconds; then every process starts with what is there.
+    /// Everything stops for so many seconds; then every process starts with what is there for it.
     ClusterDown {
         /// How long.
         seconds: i64,
@@ -56,14 +57,16 @@ pub enum Fault {
     GarbleAnnotation(u64),
     /// The next writes are lost, so many of them.
     LoseWrites(u64),
-    /// The next write is made twice.
+    /// The next write gets through, but not its answer: it is tried again.
     RepeatWrite,
     /// Perennial dies after so many more writes, and starts again.
     Crash(u64),
-    /// Perennial's clock is this many seconds off, for an hour.
+    /// Perennial's clock is this many seconds off, for a while.
     ClockOff {
         /// Ahead, or behind where negative.
         seconds: i64,
+        /// For how many seconds.
+        lasts: i64,
     },
     /// A control-plane node joins.
     NodeJoins,
@@ -154,7 +157,10 @@ impl FaultKind {
             FaultKind::Crashes if choice < 30 => Fault::LoseWrites(1 + number % 5),
             FaultKind::Crashes if choice < 50 => Fault::RepeatWrite,
             FaultKind::Crashes => Fault::Crash(number % 12),
-            FaultKind::Clocks => Fault::ClockOff { seconds: chance.seconds(-240, 240).as_secs() },
+            FaultKind::Clocks => Fault::ClockOff {
+                seconds: chance.seconds(-240, 240).as_secs(),
+                lasts: chance.seconds(600, 2 * DAY).as_secs(),
+            },
             FaultKind::Membership if choice < 30 => Fault::NodeJoins,
             FaultKind::Membership if choice < 60 => Fault::NodeLeaves,
             FaultKind::Membership if choice < 85 => Fault::ServiceComes,
@@ -202,7 +208,7 @@ impl FromStr for FaultKind {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hours = |seconds: &i64| format!("{}h{}m", seconds / 3600, seconds % 3600 / 60);
+        let hours = |seconds: &i64| words::span(SignedDuration::from_secs(*seconds));
         match self {
             Fault::OperatorDown { seconds } => write!(f, "Perennial is down for {}", hours(seconds)),
             Fault::ClusterDown { seconds } => write!(f, "the whole cluster is off for {}", hours(seconds)),
@@ -211,10 +217,13 @@ impl fmt::Display for Fault {
             Fault::CorruptSecret(_) => f.write_str("somebody damages a Secret"),
             Fault::CorruptBundle(_) => f.write_str("somebody damages a ConfigMap"),
             Fault::GarbleAnnotation(_) => f.write_str("somebody removes an annotation"),
+            Fault::LoseWrites(1) => f.write_str("the next write is lost"),
             Fault::LoseWrites(count) => write!(f, "the next {count} writes are lost"),
-            Fault::RepeatWrite => f.write_str("the next write is made twice"),
-            Fault::Crash(writes) => write!(f, "Perennial dies after {writes} more writes"),
-            Fault::ClockOff { seconds } => write!(f, "Perennial's clock is {seconds}s off for an hour"),
+            Fault::RepeatWrite => f.write_str("the next write is made, but its answer is lost"),
+            Fault::Crash(writes) => write!(f, "Perennial dies before write {} from now", writes + 1),
+            Fault::ClockOff { seconds, lasts } => {
+                write!(f, "Perennial's clock is {seconds}s off for {}", hours(lasts))
+            }
             Fault::NodeJoins => f.write_str("a control-plane node joins"),
             Fault::NodeLeaves => f.write_str("a control-plane node leaves"),
             Fault::ServiceComes => f.write_str("a Service asks for a certificate"),

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::{Delivery, Purpose};
 use crate::snapshot::Slot;
 use crate::spec::Host;
-use crate::trust::{CertificateFacts, Principal};
+use crate::trust::{CertificateFacts, PathLength, Principal};
 
 /// What is in a slot, or in the memory of a process: for a certificate, itself first and then its chain.
 pub(super) type Content = Arc<[Arc<CertificateFacts>]>;
@@ -35,17 +35,18 @@ pub(super) struct Case {
 /// Every version of every slot.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    trust: HashMap<Slot, Vec<(Timestamp, Content)>>,
-    presented: HashMap<Slot, Vec<(Timestamp, Content)>>,
+    trust: HashMap<Slot, History>,
+    presented: HashMap<Slot, History>,
 }
 
 /// What a write did that it must not do.
 #[derive(Debug, Clone)]
 pub(super) struct Wrong {
     pub(super) edge: Arc<str>,
+    /// The first instant at which somebody refuses somebody.
     pub(super) at: Timestamp,
-    pub(super) verifier_holds: String,
-    pub(super) presented: String,
+    pub(super) verifier_holds: Content,
+    pub(super) presented: Content,
     /// When the edge breaks without the write, at the latest by the time that its presenters need to come to another.
     pub(super) breaks_anyway: Option<Timestamp>,
 }
@@ -53,7 +54,7 @@ pub(super) struct Wrong {
 /// What processes hold at the moment, for slots whose readers are watched.
 pub(super) trait Held {
     fn trusts(&self, slot: &Slot) -> Option<Vec<Content>>;
-    fn presents(&self, slot: &Slot, node: Option<&str>) -> Option<Vec<Content>>;
+    fn presents(&self, slot: &Slot) -> Option<Vec<Content>>;
 }
 
 /// Which side of an edge a write changes.
@@ -61,21 +62,6 @@ pub(super) trait Held {
 pub(super) enum Side {
     Trust,
     Presented,
-}
-
-impl Case {
-    /// How long its presenters need to come to a new certificate, with some to spare.
-    fn time_to_replace(&self, now: Timestamp, world: &World<'_>) -> SignedDuration {
-        let spare = SignedDuration::from_hours(3);
-        if self.is_class {
-            let leaves = world.leaves();
-            let lives = leaves.iter().flat_map(|(content, _)| content.iter());
-            let alive = lives.filter(|it| now <= it.validity.not_after);
-            let longest = alive.map(|it| it.validity.not_before.duration_until(it.validity.not_after)).max();
-            return longest.unwrap_or(spare) / 10 + spare;
-        }
-        lag(self.presenter).unwrap_or(SignedDuration::ZERO) + spare
-    }
 }
 
 impl Judge {
@@ -104,139 +90,140 @@ impl Judge {
         held: &dyn Held,
         now: Timestamp,
     ) -> Option<Wrong> {
+        let without = self.view(case, None, held, now);
+        if without.bundles.is_empty() || without.leaves.is_empty() {
+            return None;
+        }
+        let with = self.view(case, Some((side, new)), held, now);
         let largest = [lag(case.verifier), lag(case.presenter)].into_iter().flatten().max();
         let horizon = later(now, largest.unwrap_or(SignedDuration::ZERO) + SignedDuration::from_mins(10));
-        let without = World { judge: self, case, held, write: None, now };
-        let with = World { judge: self, case, held, write: Some((side, new)), now };
-        let mut instants: BTreeSet<Timestamp> = BTreeSet::from([now]);
-        for world in [&without, &with] {
-            for (content, until) in world.bundles().into_iter().chain(world.leaves()) {
-                instants.extend(until);
-                for certificate in content.iter() {
-                    instants.insert(certificate.validity.not_before);
-                    instants.insert(later(certificate.validity.not_after, SignedDuration::from_secs(1)));
-                }
-            }
-        }
+        let instants: BTreeSet<Timestamp> =
+            [now].into_iter().chain(without.instants()).chain(with.instants()).collect();
         for at in instants.into_iter().filter(|at| now <= *at && *at <= horizon) {
-            if let Some((bundle, leaf)) = with.broken(at)
+            if let Some((verifier_holds, presented)) = with.broken(at)
                 && without.broken(at).is_none()
-                && !without.leaves().is_empty()
-                && !without.bundles().is_empty()
             {
-                let name = |content: &Content| {
-                    content.iter().map(|certificate| certificate.id.to_string()).collect::<Vec<_>>().join(" + ")
-                };
-                let (verifier_holds, presented) = (name(&bundle), name(&leaf));
-                let breaks_anyway = without.breaks_by(later(now, case.time_to_replace(now, &without)));
+                let breaks_anyway = without.breaks_by(now, later(now, without.time_to_replace(now)));
                 return Some(Wrong { edge: case.name.clone(), at, verifier_holds, presented, breaks_anyway });
             }
         }
         None
     }
+
+    /// What processes on an edge may hold, perhaps after a write.
+    fn view<'c>(&self, case: &'c Case, write: Option<(Side, &Content)>, held: &dyn Held, now: Timestamp) -> View<'c> {
+        let new = |side| write.filter(|(changed, _)| *changed == side).map(|(_, new)| (now, new.clone()));
+        let (trust, presented) = (self.trust.get(&case.trust), self.presented.get(&case.presented));
+        let bundles = versions(trust, new(Side::Trust).as_ref(), case.verifier, held.trusts(&case.trust), now);
+        let leaves = if case.is_class {
+            class(presented, new(Side::Presented).as_ref(), now)
+        } else {
+            let held = held.presents(&case.presented);
+            versions(presented, new(Side::Presented).as_ref(), case.presenter, held, now)
+        };
+        View { case, bundles, leaves }
+    }
 }
 
-/// An edge with or without a write.
-struct World<'a> {
-    judge: &'a Judge,
-    case: &'a Case,
-    held: &'a dyn Held,
-    write: Option<(Side, &'a Content)>,
+/// A version, and the end of its use.
+type Version = (Content, Option<Timestamp>);
+type History = Vec<(Timestamp, Content)>;
+
+/// The versions that somebody may hold: the newest, and what it superseded less than a lag ago, or what they were seen to.
+fn versions(
+    history: Option<&History>,
+    new: Option<&(Timestamp, Content)>,
+    delivery: Delivery,
+    watched: Option<Vec<Content>>,
     now: Timestamp,
+) -> Vec<Version> {
+    let past = history.map(Vec::as_slice).unwrap_or_default();
+    let mut newer: Option<Timestamp> = None;
+    let mut versions = Vec::new();
+    // From the newest back, as long as somebody may hold it.
+    for (at, content) in past.iter().chain(new).rev() {
+        match (newer, delivery) {
+            (None, _) => versions.push((content.clone(), None)),
+            (Some(superseded_at), Delivery::Reloaded { within }) => {
+                let until = later(superseded_at, SignedDuration::from_secs(within.as_seconds()));
+                if until <= now {
+                    break;
+                }
+                versions.push((content.clone(), Some(until)));
+            }
+            (Some(_), _) => break,
+        }
+        newer = Some(*at);
+    }
+    if let (Delivery::Revisioned | Delivery::Relayed { .. }, Some(held), false) =
+        (delivery, watched, versions.is_empty())
+    {
+        versions.extend(held.into_iter().filter(|content| !content.is_empty()).map(|content| (content, None)));
+    }
+    versions
 }
 
-impl World<'_> {
-    /// The versions of the trust, each with the end of its use.
-    fn bundles(&self) -> Vec<(Content, Option<Timestamp>)> {
-        let history = self.judge.trust.get(&self.case.trust);
-        self.versions(Side::Trust, history, self.case.verifier, self.held.trusts(&self.case.trust))
-    }
+/// Any certificate of each signer that ever stood there, as long as the signer lives.
+fn class(history: Option<&History>, new: Option<&(Timestamp, Content)>, now: Timestamp) -> Vec<Version> {
+    let signers = history.into_iter().flatten().chain(new).filter_map(|(_, content)| content.first());
+    let alive = signers.filter(|signer| now <= signer.validity.not_after);
+    let any = |signer: &Arc<CertificateFacts>| {
+        let any = handed_out(signer, signer.validity.not_before, signer.validity.not_after);
+        (Content::from([Arc::new(any)]), None)
+    };
+    alive.map(any).collect()
+}
 
-    fn leaves(&self) -> Vec<(Content, Option<Timestamp>)> {
-        let history = self.judge.presented.get(&self.case.presented);
-        if self.case.is_class {
-            // Any certificate of each signer that ever stood there, as long as the signer lives.
-            let mut signers: Vec<Content> = history.into_iter().flatten().map(|(_, content)| content.clone()).collect();
-            if let Some((Side::Presented, new)) = self.write {
-                signers.push(new.clone());
-            }
-            let of = |signer: Content| {
-                let signer = signer.first()?;
-                let any = handed_out(signer, signer.validity.not_before, signer.validity.not_after);
-                Some((Content::from([Arc::new(any)]), None))
-            };
-            let alive = |content: &Content| content.first().is_some_and(|it| self.now <= it.validity.not_after);
-            return signers.into_iter().filter(alive).filter_map(of).collect();
-        }
-        let node = self.case.node.as_deref();
-        self.versions(Side::Presented, history, self.case.presenter, self.held.presents(&self.case.presented, node))
-    }
+/// An edge with everything that its processes may hold.
+struct View<'c> {
+    case: &'c Case,
+    bundles: Vec<Version>,
+    leaves: Vec<Version>,
+}
 
-    fn versions(
-        &self,
-        side: Side,
-        history: Option<&Vec<(Timestamp, Content)>>,
-        delivery: Delivery,
-        watched: Option<Vec<Content>>,
-    ) -> Vec<(Content, Option<Timestamp>)> {
-        let past = history.map(Vec::as_slice).unwrap_or_default();
-        let new = self.write.filter(|(changed, _)| *changed == side).map(|(_, new)| (self.now, new.clone()));
-        let writes = past.iter().chain(&new);
-        let mut newer: Option<Timestamp> = None;
-        let mut versions = Vec::new();
-        // From the newest back, as long as somebody may hold it.
-        for (at, content) in writes.rev() {
-            match (newer, delivery) {
-                (None, _) => versions.push((content.clone(), None)),
-                (Some(superseded_at), Delivery::Reloaded { within }) => {
-                    let until = later(superseded_at, SignedDuration::from_secs(within.as_seconds()));
-                    if until <= self.now {
-                        break;
-                    }
-                    versions.push((content.clone(), Some(until)));
-                }
-                (Some(_), _) => break,
-            }
-            newer = Some(*at);
-        }
-        if let (Delivery::Revisioned | Delivery::Relayed { .. }, Some(held), false) =
-            (delivery, watched, versions.is_empty())
-        {
-            versions.extend(held.into_iter().filter(|content| !content.is_empty()).map(|content| (content, None)));
-        }
-        versions
-    }
-
-    /// The first instant up to the limit at which it is broken, looking at every hour and a few.
-    fn breaks_by(&self, limit: Timestamp) -> Option<Timestamp> {
-        let leaves = self.leaves();
-        let ends = leaves.iter().flat_map(|(content, _)| content.iter());
-        let ends = ends.map(|it| later(it.validity.not_after, SignedDuration::from_secs(1)));
-        let ends: BTreeSet<Timestamp> = ends.filter(|at| self.now <= *at && *at <= limit).collect();
-        ends.into_iter().find(|at| self.broken(*at).is_some())
+impl View<'_> {
+    /// The instants at which something begins or ends.
+    fn instants(&self) -> impl Iterator<Item = Timestamp> {
+        self.bundles.iter().chain(&self.leaves).flat_map(|(content, until)| {
+            let lives = content.iter().flat_map(|it| [it.validity.not_before, second_after(it.validity.not_after)]);
+            until.iter().copied().chain(lives)
+        })
     }
 
     /// A pair in use at `at` that does not fit.
     fn broken(&self, at: Timestamp) -> Option<(Content, Content)> {
+        let in_use = |(_, until): &&Version| until.is_none_or(|until| at < until);
         // What is handed out by a class may have any life within its signer's.
-        let in_use = |(content, until): &(Content, Option<Timestamp>)| {
-            until.is_none_or(|until| at < until)
-                && !(self.case.is_class && content.first().is_some_and(|it| it.validity.not_after < at))
-        };
-        let bundles: Vec<_> = self.bundles().into_iter().filter(in_use_of_trust(at)).collect();
-        for (leaf, _) in self.leaves().into_iter().filter(in_use) {
-            for (bundle, _) in &bundles {
-                if !accepts(bundle, &leaf, self.case.purpose, &self.case.hosts, at) {
-                    return Some((bundle.clone(), leaf));
+        let is_over =
+            |(leaf, _): &&Version| self.case.is_class && leaf.first().is_some_and(|it| it.validity.not_after < at);
+        for (leaf, _) in self.leaves.iter().filter(in_use).filter(|leaf| !is_over(leaf)) {
+            for (bundle, _) in self.bundles.iter().filter(in_use) {
+                if !accepts(bundle, leaf, self.case.purpose, &self.case.hosts, at) {
+                    return Some((bundle.clone(), leaf.clone()));
                 }
             }
         }
         None
     }
-}
 
-fn in_use_of_trust(at: Timestamp) -> impl Fn(&(Content, Option<Timestamp>)) -> bool {
-    move |(_, until)| until.is_none_or(|until| at < until)
+    /// The first end of a certificate up to the limit at which it is broken.
+    fn breaks_by(&self, now: Timestamp, limit: Timestamp) -> Option<Timestamp> {
+        let ends = self.leaves.iter().flat_map(|(content, _)| content.iter());
+        let ends: BTreeSet<Timestamp> = ends.map(|it| second_after(it.validity.not_after)).collect();
+        ends.into_iter().filter(|at| now <= *at && *at <= limit).find(|at| self.broken(*at).is_some())
+    }
+
+    /// How long its presenters need to come to a new certificate, with some to spare.
+    fn time_to_replace(&self, now: Timestamp) -> SignedDuration {
+        let spare = SignedDuration::from_hours(3);
+        if !self.case.is_class {
+            return lag(self.case.presenter).unwrap_or(SignedDuration::ZERO) + spare;
+        }
+        let lives = self.leaves.iter().flat_map(|(content, _)| content.iter().map(|it| it.validity));
+        let alive = lives.filter(|life| now <= life.not_after);
+        let longest = alive.map(|life| life.not_before.duration_until(life.not_after)).max();
+        longest.unwrap_or(spare) / 10 + spare
+    }
 }
 
 /// A certificate that a signer handed out.
@@ -267,20 +254,41 @@ pub(super) fn accepts(
         let fits = if purpose == Purpose::Server { it.serves } else { it.connects };
         it.validity.not_before <= at && at <= it.validity.not_after && fits
     };
-    let mut trusted: Vec<&Principal> =
-        bundle.iter().filter(|it| usable(it) && it.ca.is_some()).map(|it| &it.subject).collect();
+    // Who is trusted, and how many further CAs may stand below.
+    let mut trusted: Vec<(&Principal, u8)> =
+        bundle.iter().filter(|it| usable(it)).filter_map(|it| Some((&it.subject, depth(it.ca?)))).collect();
+    let vouched = |trusted: &[(&Principal, u8)], it: &CertificateFacts| {
+        let vouches = |(signer, _): &&(&Principal, u8)| it.signed_by.as_ref() == Some(signer);
+        trusted.iter().filter(vouches).map(|(_, below)| *below).max()
+    };
     loop {
-        let is_new = |it: &&Arc<CertificateFacts>| {
-            usable(it)
-                && it.ca.is_some()
-                && it.signed_by.as_ref().is_some_and(|by| trusted.contains(&by))
-                && !trusted.contains(&&it.subject)
-        };
-        let Some(more) = chain.iter().find(is_new) else { break };
-        trusted.push(&more.subject);
+        let more = chain.iter().filter(|it| usable(it)).find_map(|it| {
+            let below = vouched(&trusted, it)?.checked_sub(1)?.min(depth(it.ca?));
+            let is_new = !trusted.iter().any(|(subject, known)| *subject == &it.subject && below <= *known);
+            is_new.then_some((&it.subject, below))
+        });
+        match more {
+            Some(more) => trusted.push(more),
+            None => break,
+        }
     }
-    let named = |host: &Host| purpose == Purpose::Client || leaf.hosts.contains(host);
-    usable(leaf) && hosts.iter().all(named) && leaf.signed_by.as_ref().is_some_and(|by| trusted.contains(&by))
+    let named = |host: &Host| purpose == Purpose::Client || leaf.hosts.iter().any(|held| is_same_host(held, host));
+    usable(leaf) && hosts.iter().all(named) && vouched(&trusted, leaf).is_some()
+}
+
+fn depth(ca: PathLength) -> u8 {
+    match ca {
+        PathLength::Unlimited => u8::MAX,
+        PathLength::AtMost(below) => below,
+    }
+}
+
+/// An address is a number, however it is written.
+fn is_same_host(one: &Host, other: &Host) -> bool {
+    match (one, other) {
+        (Host::Ip(one), Host::Ip(other)) => one.to_canonical() == other.to_canonical(),
+        _ => one == other,
+    }
 }
 
 /// How long a process may hold what was superseded; none where only watching tells.
@@ -291,6 +299,10 @@ fn lag(delivery: Delivery) -> Option<SignedDuration> {
         }
         Delivery::Revisioned | Delivery::Never | Delivery::Indirect => None,
     }
+}
+
+fn second_after(at: Timestamp) -> Timestamp {
+    later(at, SignedDuration::from_secs(1))
 }
 
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

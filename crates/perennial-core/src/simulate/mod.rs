@@ -14,6 +14,7 @@ mod run;
 mod shrink;
 #[cfg(test)]
 mod tests;
+mod words;
 mod world;
 
 use jiff::{SignedDuration, Timestamp};

@@ -102,11 +102,11 @@ pub struct ClosestCall {
 pub struct Violation {
     /// When it was done, or noticed.
     pub at: Timestamp,
-    /// The edge.
+    /// The edge; or the object that is issued too often.
     pub edge: String,
-    /// What did it.
+    /// The write that did it; for what time did, why that is no excuse.
     pub by: String,
-    /// What is wrong.
+    /// Who refuses whom, and since when.
     pub what: String,
 }
 
@@ -140,8 +140,21 @@ impl ClosestCall {
     }
 }
 
+impl Violation {
+    /// Without the time at which it was done.
+    pub(super) fn sentence(&self) -> String {
+        format!("{}: {} ({})", self.edge, self.what, self.by)
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} broke: {} ({})", self.at, self.edge, self.what, self.by)
+        write!(f, "{}: {}", self.at, self.sentence())
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {}", self.at, self.text)
     }
 }

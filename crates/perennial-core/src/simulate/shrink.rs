@@ -17,7 +17,7 @@ pub struct Reproduction {
 }
 
 /// How many runs a search may take.
-const PATIENCE: usize = 60;
+const PATIENCE: usize = 200;
 
 /// Leaves out trouble, half of it at a time and then less, as long as something still breaks; and ends when it does.
 pub fn shortest(

@@ -1,10 +1,11 @@
 //! The processes of a simulated cluster: what each has read, and when it reads again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::chance::Chance;
 use super::judge::{self, Case, Content, Side};
 use crate::catalog::{Delivery, Instance, Leaf, Row};
 use crate::snapshot::{Held, Slot, Snapshot};
@@ -26,6 +27,8 @@ pub(super) struct Process {
     pub(super) reads: Reads,
     /// The edges that it is on.
     pub(super) cases: Vec<usize>,
+    /// Whether it still runs.
+    pub(super) is_there: bool,
 }
 
 /// How a process comes to a new version.
@@ -42,6 +45,9 @@ pub(super) enum Reads {
         operand: Arc<str>,
         /// On which node.
         node: Arc<str>,
+        /// Whether it reads a file that follows the object, and not that of its revision: soon after a change, and
+        /// again when it starts. Some do with their certificate; what they trust is always that of the revision.
+        reads_file: bool,
     },
     /// What that operand's process read, within so many seconds after its restart.
     From {
@@ -56,21 +62,37 @@ pub(super) enum Reads {
     Requests,
 }
 
+/// What a revision holds.
+pub(super) type Contents = HashMap<(Side, Slot), Content>;
+
 /// A static pod on every control-plane node.
 #[derive(Debug, Default)]
 pub(super) struct Operand {
     pub(super) revision: u64,
     /// What the latest revision holds.
-    pub(super) contents: HashMap<(Side, Slot), Content>,
-    /// Since when each node runs which revision.
-    pub(super) nodes: BTreeMap<Arc<str>, (u64, Timestamp)>,
+    pub(super) latest: Arc<Contents>,
+    /// What each node runs.
+    pub(super) nodes: BTreeMap<Arc<str>, Running>,
     pub(super) is_dirty: bool,
     pub(super) is_rolling: bool,
 }
 
-#[derive(Debug, Default)]
+/// A static pod on one node.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) revision: u64,
+    /// Since its last start.
+    pub(super) since: Timestamp,
+    pub(super) contents: Arc<Contents>,
+}
+
+#[derive(Debug)]
 pub(super) struct World {
+    seed: u64,
+    /// Everybody who was ever there.
     pub(super) processes: Vec<Process>,
+    known: HashMap<(Side, Slot), Vec<usize>>,
+    /// Who reads a slot now.
     pub(super) readers: HashMap<(Side, Slot), Vec<usize>>,
     pub(super) operands: BTreeMap<Arc<str>, Operand>,
     pub(super) cases: Vec<Case>,
@@ -81,13 +103,26 @@ pub(super) struct World {
 }
 
 impl World {
-    /// The processes and edges of a cluster; who was there before keeps what it has read.
+    pub(super) fn new(seed: u64) -> World {
+        World {
+            seed,
+            processes: Vec::new(),
+            known: HashMap::new(),
+            readers: HashMap::new(),
+            operands: BTreeMap::new(),
+            cases: Vec::new(),
+            pairs: Vec::new(),
+            cases_of: HashMap::new(),
+        }
+    }
+
+    /// The processes and edges of a cluster; who was there before keeps its number and what it has read.
     pub(super) fn rebuild(&mut self, wiring: &Wiring<'_>, snapshot: &Snapshot) {
-        let mut old: HashMap<(Arc<str>, Side, Slot), Content> = std::mem::take(&mut self.processes)
-            .into_iter()
-            .map(|process| ((process.name, process.side, process.slot), process.content))
-            .collect();
         (self.cases, self.pairs, self.readers, self.cases_of) = Default::default();
+        for process in &mut self.processes {
+            process.cases.clear();
+            process.is_there = false;
+        }
         let nodes: Vec<Arc<str>> = snapshot.nodes.keys().map(|name| name.as_str().into()).collect();
         for operand in self.operands.values_mut() {
             operand.nodes.retain(|node, _| nodes.contains(node));
@@ -101,12 +136,10 @@ impl World {
                 self.add_case(case, verifiers.clone(), presenters);
             }
         }
-        for process in &mut self.processes {
-            let key = (process.name.clone(), process.side, process.slot.clone());
-            process.content = old.remove(&key).unwrap_or_default();
-        }
-        for operand in self.processes.iter().filter_map(|process| process.operand().cloned()).collect::<BTreeSet<_>>() {
-            self.operands.entry(operand).or_default();
+        for process in &self.processes {
+            if let Reads::AtRestart { operand, .. } = &process.reads {
+                self.operands.entry(operand.clone()).or_default();
+            }
         }
     }
 
@@ -161,20 +194,30 @@ impl World {
 
     fn static_pods(&mut self, name: &str, side: Side, slot: &Slot, nodes: &[Arc<str>]) -> Vec<usize> {
         let operand: Arc<str> = slot.namespace().into();
-        let reads = |node: &Arc<str>| Reads::AtRestart { operand: operand.clone(), node: node.clone() };
+        let seed = self.seed;
+        let reads = |node: &Arc<str>| {
+            let draw = name.bytes().chain(node.bytes()).fold(seed, |sum, byte| sum.wrapping_mul(31) ^ u64::from(byte));
+            let reads_file = side == Side::Presented && Chance::new(draw).percent(50);
+            Reads::AtRestart { operand: operand.clone(), node: node.clone(), reads_file }
+        };
         nodes.iter().map(|node| self.process(&format!("{name} on {node}"), side, slot, reads(node))).collect()
     }
 
     /// The process of this name that reads this slot.
     fn process(&mut self, name: &str, side: Side, slot: &Slot, reads: Reads) -> usize {
+        let known = self.known.entry((side, slot.clone())).or_default();
+        let found = known.iter().copied().find(|number| self.processes[*number].name.as_ref() == name);
+        let number = found.unwrap_or_else(|| {
+            let (name, slot, content, cases) = (name.into(), slot.clone(), Content::default(), Vec::new());
+            self.processes.push(Process { name, side, slot, content, reads, cases, is_there: true });
+            known.push(self.processes.len() - 1);
+            self.processes.len() - 1
+        });
+        self.processes[number].is_there = true;
         let readers = self.readers.entry((side, slot.clone())).or_default();
-        if let Some(known) = readers.iter().find(|number| self.processes[**number].name.as_ref() == name) {
-            return *known;
+        if !readers.contains(&number) {
+            readers.push(number);
         }
-        let number = self.processes.len();
-        readers.push(number);
-        let (content, cases) = (Content::default(), Vec::new());
-        self.processes.push(Process { name: name.into(), side, slot: slot.clone(), content, reads, cases });
         number
     }
 
@@ -194,31 +237,19 @@ impl World {
         snapshot.held_secrets.clear();
         snapshot.held_bundles.clear();
         for process in &self.processes {
-            let Reads::AtRestart { operand, node } = &process.reads else { continue };
+            let Reads::AtRestart { operand, node, .. } = &process.reads else { continue };
             let list = match process.side {
                 Side::Trust => snapshot.held_bundles.entry(process.slot.clone()).or_default(),
                 Side::Presented => snapshot.held_secrets.entry(process.slot.clone()).or_default(),
             };
-            let Some((revision, since)) = self.operands.get(operand).and_then(|operand| operand.nodes.get(node)) else {
-                continue;
-            };
-            if process.content.is_empty() {
-                continue;
-            }
+            let running = self.operands.get(operand).and_then(|operand| operand.nodes.get(node));
+            let Some(running) = running.filter(|_| !process.content.is_empty()) else { continue };
             let members = process.content.iter().map(|certificate| certificate.id.clone()).collect();
-            let held = Held { by: node.to_string(), revision: Some(*revision), since: Some(*since), members };
+            let held =
+                Held { by: node.to_string(), revision: Some(running.revision), since: Some(running.since), members };
             if !list.contains(&held) {
                 list.push(held);
             }
-        }
-    }
-}
-
-impl Process {
-    fn operand(&self) -> Option<&Arc<str>> {
-        match &self.reads {
-            Reads::AtRestart { operand, .. } => Some(operand),
-            _ => None,
         }
     }
 }
@@ -229,7 +260,7 @@ impl judge::Held for World {
         Some(readers.iter().map(|number| self.processes[*number].content.clone()).collect())
     }
 
-    fn presents(&self, slot: &Slot, _: Option<&str>) -> Option<Vec<Content>> {
+    fn presents(&self, slot: &Slot) -> Option<Vec<Content>> {
         let readers = self.readers.get(&(Side::Presented, slot.clone()))?;
         Some(readers.iter().map(|number| self.processes[*number].content.clone()).collect())
     }

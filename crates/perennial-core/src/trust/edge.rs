@@ -153,6 +153,11 @@ impl crate::spec::Validity {
     pub fn first_after(&self) -> Option<Timestamp> {
         self.not_after.checked_add(SignedDuration::from_secs(1)).ok()
     }
+
+    /// Whether it is over by any clock that differs by no more than this.
+    pub fn is_long_over(&self, now: Timestamp, allowance: SignedDuration) -> bool {
+        self.not_after.checked_add(allowance).is_ok_and(|end| end < now)
+    }
 }
 
 impl fmt::Display for Broken {

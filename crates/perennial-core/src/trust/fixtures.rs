@@ -3,8 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, KeyId, PathLength, Principal,
-    Version,
+    CertificateFacts, CertificateId, Certificates, EdgeState, Evidence, InUse, KeyId, PathLength, Principal, Version,
 };
 use crate::catalog::Purpose;
 use crate::spec::{Host, Validity};

@@ -2,12 +2,19 @@
 
 mod certs;
 mod crds;
+mod explain;
+mod forecast;
 mod install;
+mod plan;
+mod simulate;
+mod verify;
 
 use std::io::Write;
 
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
+
+use crate::exit::Found;
 
 /// Keeps every certificate inside a Kubernetes cluster alive.
 #[derive(Debug, Parser)]
@@ -17,7 +24,8 @@ use jiff::Timestamp;
     about,
     long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new\n\
                   cluster, and lets an administrator decide which keys are used.",
-    after_help = "Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage.",
+    after_help = "Data goes to stdout, everything else to stderr.\n\
+                  Exit codes: 0 done, 1 failed, 2 wrong usage, 3 warnings found, 4 critical findings.",
     max_term_width = 120,
     subcommand_required = true,
     arg_required_else_help = true
@@ -31,17 +39,28 @@ pub(crate) struct Cli {
 enum Command {
     Install(install::Args),
     Certs(certs::Args),
+    Plan(plan::Args),
+    Verify(verify::Args),
+    Explain(explain::Args),
+    Forecast(forecast::Args),
+    Simulate(simulate::Args),
     /// Print the CustomResourceDefinitions to apply
     Crds,
 }
 
 impl Cli {
     /// Runs the command that was asked for.
-    pub(crate) fn run(&self, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<Found> {
+        let nothing = |()| Found::Nothing;
         match &self.command {
-            Command::Install(args) => install::run(args, now, out),
-            Command::Certs(args) => certs::run(args, out),
-            Command::Crds => crds::run(out),
+            Command::Install(args) => install::run(args, now, out).map(nothing),
+            Command::Certs(args) => certs::run(args, out).map(nothing),
+            Command::Plan(args) => plan::run(args, out),
+            Command::Verify(args) => verify::run(args, out),
+            Command::Explain(args) => explain::run(args, out).map(nothing),
+            Command::Forecast(args) => forecast::run(args, out),
+            Command::Simulate(args) => simulate::run(args, out),
+            Command::Crds => crds::run(out).map(nothing),
         }
     }
 }

@@ -1,0 +1,290 @@
+//! The verbs of the API on plain values, without HTTP: get, list, create, update, delete.
+
+mod admit;
+mod crd;
+mod lifecycle;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::Value;
+
+use crate::environment::Environment;
+use crate::path::Objects;
+use crate::resource::{Registry, Resource};
+use crate::selector::Selector;
+use crate::status::{About, ApiError, Reason};
+use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
+
+pub use lifecycle::{Deleted, Deletion};
+
+/// A server's objects and what may be done with them.
+#[derive(Debug)]
+pub struct Api {
+    store: Store,
+    registry: RwLock<Arc<Registry>>,
+    environment: Environment,
+}
+
+/// How a write is meant.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Nothing is stored, but everything is checked.
+    pub dry_run: bool,
+    /// What happens to fields that the schema does not have.
+    pub field_validation: FieldValidation,
+}
+
+/// What happens to fields that the schema does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// They are dropped without a word.
+    Ignore,
+    /// They are dropped, and the caller is told.
+    #[default]
+    Warn,
+    /// The write is refused.
+    Strict,
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, PartialEq)]
+pub struct List {
+    /// The objects, with their resource versions.
+    pub items: Vec<Value>,
+    /// The revision at which this is the list.
+    pub revision: u64,
+    /// Where the next part begins, and how many there are from there on.
+    pub rest: Option<(Key, usize)>,
+}
+
+/// What came of a write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// The object as it is now.
+    pub object: Value,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+impl Api {
+    /// An API over a store, with the resources that its custom resource definitions define.
+    pub fn new(store: Store, environment: Environment) -> Api {
+        let api = Api { store, registry: RwLock::new(Arc::new(Registry::builtin())), environment };
+        api.load_definitions();
+        api
+    }
+
+    /// What it keeps its objects in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The resources that are served now.
+    pub fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The resource that a path is about.
+    pub fn resource(&self, at: &Objects) -> Result<Arc<Resource>, ApiError> {
+        let registry = self.registry();
+        let resource = registry.get(&at.group, &at.version, &at.plural).ok_or_else(ApiError::no_such_path)?;
+        // An object in a namespace is addressed there; a list may be of all namespaces.
+        let fits = match (&at.namespace, &at.name) {
+            (Some(_), _) => resource.namespaced,
+            (None, Some(_)) => !resource.namespaced,
+            (None, None) => true,
+        };
+        if !fits {
+            return Err(ApiError::no_such_path());
+        }
+        Ok(resource.clone())
+    }
+
+    /// The object at a path.
+    pub fn get(&self, at: &Objects) -> Result<Value, ApiError> {
+        let resource = self.resource(at)?;
+        let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
+        let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
+        Ok(object(&resource, &stored))
+    }
+
+    /// The objects that a selector selects, at most so many of them.
+    pub fn list(
+        &self,
+        at: &Objects,
+        selector: &Selector,
+        after: Option<&Key>,
+        limit: Option<usize>,
+    ) -> Result<List, ApiError> {
+        let resource = self.resource(at)?;
+        let (revision, stored) = self.store.list(&resource.storage, at.namespace.as_deref(), after);
+        let mut items = Vec::new();
+        let mut rest = None;
+        for (number, (_, found)) in stored.iter().enumerate() {
+            if limit.is_some_and(|limit| items.len() >= limit) {
+                // The last one that was given is where the rest begins after.
+                rest = Some((stored[number - 1].0.clone(), stored.len() - number));
+                break;
+            }
+            let item = object(&resource, found);
+            if selector.selects(&item) {
+                items.push(item);
+            }
+        }
+        Ok(List { items, revision, rest })
+    }
+
+    /// Makes an object.
+    pub async fn create(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
+        let resource = self.resource(at)?;
+        let mut new = self.identified(&resource, at, body)?;
+        self.born(&resource, &mut new);
+        let warnings = admit::admit(&resource, &mut new, None, options.field_validation)?;
+        let name = text(&new, "name").to_owned();
+        let key = key(&resource, at.namespace.as_deref(), &name);
+        self.check_namespace(&resource, at)?;
+        let object = self.put(&resource, &key, Expect::Absent, new, options).await?;
+        Ok(Written { object, warnings })
+    }
+
+    /// Puts an object in the place of another.
+    pub async fn update(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
+        let resource = self.resource(at)?;
+        let new = self.identified(&resource, at, body)?;
+        let key = key(&resource, at.namespace.as_deref(), text(&new, "name"));
+        let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
+        self.replace(&resource, &key, &stored, new, at.subresource.as_deref(), options).await
+    }
+
+    /// Changes an object. Where it changed meanwhile, the change is made again, unless it says which version it is for.
+    pub async fn patch(
+        &self,
+        at: &Objects,
+        change: impl Fn(&mut Value) -> Result<(), ApiError>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        const ATTEMPTS: usize = 5;
+        let resource = self.resource(at)?;
+        let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
+            let mut new = object(&resource, &stored);
+            let seen = text(&new, "resourceVersion").to_owned();
+            change(&mut new)?;
+            let is_for_a_version = text(&new, "resourceVersion") != seen;
+            let new = self.identified(&resource, at, new)?;
+            match self.replace(&resource, &key, &stored, new, at.subresource.as_deref(), options).await {
+                Err(error) if error.reason == Reason::Conflict && !is_for_a_version && attempt < ATTEMPTS => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Puts an object in the place of what was stored, unless it has changed since the caller has seen it.
+    pub(crate) async fn replace(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        stored: &Stored,
+        new: Value,
+        subresource: Option<&str>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let old = object(resource, stored);
+        let (new, warnings) = self.changed(resource, &old, new, subresource, options)?;
+        if is_same(&old, &new) {
+            return Ok(Written { object: old, warnings });
+        }
+        if lifecycle::is_finished(&new) {
+            self.remove(resource, key, stored.revision, options).await?;
+            return Ok(Written { object: new, warnings });
+        }
+        let object = self.put(resource, key, Expect::Revision(stored.revision), new, options).await?;
+        Ok(Written { object, warnings })
+    }
+
+    /// Stores an object, and returns it with its resource version.
+    async fn put(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        expect: Expect,
+        mut new: Value,
+        options: &WriteOptions,
+    ) -> Result<Value, ApiError> {
+        remove(&mut new, "resourceVersion");
+        if options.dry_run {
+            let is_there = self.store.get(key).is_some();
+            return match expect {
+                Expect::Absent if is_there => Err(ApiError::already_exists(about(resource, &key.name))),
+                Expect::Absent => Ok(new),
+                Expect::Revision(revision) => Ok(with_revision(new, revision)),
+            };
+        }
+        let body: Arc<[u8]> = serde_json::to_vec(&new).map_err(internal)?.into();
+        let write = Write { key: key.clone(), expect, body: Some(body) };
+        match self.store.write(write).await {
+            Ok(revision) => {
+                let object = with_revision(new, revision);
+                self.stored_definition(resource, &object);
+                Ok(object)
+            }
+            Err(WriteError::Conflict { found: Some(_) }) if expect == Expect::Absent => {
+                Err(ApiError::already_exists(about(resource, &key.name)))
+            }
+            Err(WriteError::Conflict { found: None }) => Err(ApiError::not_found(about(resource, &key.name))),
+            Err(WriteError::Conflict { .. }) => Err(ApiError::modified(about(resource, &key.name))),
+            Err(error @ WriteError::Disk { .. }) => Err(internal(error)),
+        }
+    }
+}
+
+pub(crate) fn internal(error: impl std::fmt::Display) -> ApiError {
+    ApiError::new(Reason::InternalError, format!("Internal error occurred: {error}"))
+}
+
+/// An error's object.
+pub(crate) fn about(resource: &Resource, name: &str) -> About {
+    About { group: resource.group.clone(), kind: resource.plural.clone(), name: name.to_owned() }
+}
+
+pub(crate) fn key(resource: &Resource, namespace: Option<&str>, name: &str) -> Key {
+    Key { resource: resource.storage.clone(), namespace: namespace.unwrap_or_default().into(), name: name.into() }
+}
+
+/// An object as clients see it: in the version they asked for, with its resource version.
+pub(crate) fn object(resource: &Resource, stored: &Stored) -> Value {
+    let mut value: Value = serde_json::from_slice(&stored.body).unwrap_or_default();
+    value["apiVersion"] = resource.api_version().into();
+    with_revision(value, stored.revision)
+}
+
+fn with_revision(mut value: Value, revision: u64) -> Value {
+    value["metadata"]["resourceVersion"] = revision.to_string().into();
+    value
+}
+
+/// A text of an object's metadata; empty where there is none.
+pub(crate) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
+    value["metadata"][field].as_str().unwrap_or_default()
+}
+
+pub(crate) fn remove(value: &mut Value, field: &str) {
+    if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove(field);
+    }
+}
+
+/// Whether a write changes nothing but what every write changes.
+fn is_same(old: &Value, new: &Value) -> bool {
+    let plain = |value: &Value| {
+        let mut value = value.clone();
+        ["resourceVersion", "managedFields"].into_iter().for_each(|field| remove(&mut value, field));
+        value
+    };
+    plain(old) == plain(new)
+}

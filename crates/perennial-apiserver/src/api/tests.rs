@@ -1,0 +1,225 @@
+//! The verbs, on values.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use serde_json::json;
+
+use super::*;
+
+fn api() -> Api {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let environment =
+        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [COUNT.fetch_add(1, Ordering::Relaxed); 16]);
+    Api::new(Store::memory(), environment)
+}
+
+fn at(plural: &str, namespace: &str, name: &str) -> Objects {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    Objects {
+        group: String::new(),
+        version: "v1".to_owned(),
+        plural: plural.to_owned(),
+        namespace: some(namespace),
+        name: some(name),
+        subresource: None,
+    }
+}
+
+async fn with_namespace() -> Api {
+    let api = api();
+    let namespace = json!({"metadata": {"name": "shop"}});
+    api.create(&at("namespaces", "", ""), namespace, &WriteOptions::default()).await.unwrap();
+    api
+}
+
+fn options() -> WriteOptions {
+    WriteOptions::default()
+}
+
+#[tokio::test]
+async fn an_object_is_made_read_changed_and_deleted() {
+    let api = with_namespace().await;
+    let secrets = at("secrets", "shop", "");
+    let made = api.create(&secrets, json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}}), &options()).await;
+    let made = made.unwrap().object;
+    assert_eq!(made["type"], "Opaque");
+    assert_eq!(made["data"], json!({"k": "dg=="}));
+    assert_eq!(made["metadata"]["creationTimestamp"], "2026-03-01T12:00:00Z");
+    assert_eq!(made["metadata"]["resourceVersion"], "2");
+    let one = at("secrets", "shop", "a");
+    assert_eq!(api.get(&one).unwrap(), made);
+    let mut changed = made.clone();
+    changed["data"] = json!({"k": "dw=="});
+    let changed = api.update(&one, changed, &options()).await.unwrap().object;
+    assert_eq!(changed["metadata"]["resourceVersion"], "3");
+    assert_eq!(changed["metadata"]["uid"], made["metadata"]["uid"]);
+    assert!(matches!(api.delete(&one, &Deletion::default()).await.unwrap(), Deleted::Gone(_)));
+    assert_eq!(api.get(&one).unwrap_err().message, "secrets \"a\" not found");
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_leaves_the_resource_version() {
+    let api = with_namespace().await;
+    let made = api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
+    let again = api.update(&at("configmaps", "shop", "a"), made.object.clone(), &options()).await.unwrap();
+    assert_eq!(again.object, made.object);
+}
+
+#[tokio::test]
+async fn who_has_seen_an_older_version_is_refused() {
+    let api = with_namespace().await;
+    let made = api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
+    let one = at("configmaps", "shop", "a");
+    let change = |text: &str| {
+        let mut object = made.object.clone();
+        object["data"] = json!({"k": text});
+        object
+    };
+    api.update(&one, change("1"), &options()).await.unwrap();
+    let refused = api.update(&one, change("2"), &options()).await.unwrap_err();
+    assert_eq!((refused.code, refused.reason), (409, Reason::Conflict));
+    // Without a version, the last one wins.
+    let mut blind = change("3");
+    remove(&mut blind, "resourceVersion");
+    api.update(&one, blind, &options()).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_type_of_a_secret_stays_and_tls_has_its_keys() {
+    let api = with_namespace().await;
+    let secrets = at("secrets", "shop", "");
+    let tls = |data: Value| json!({"metadata": {"name": "t"}, "type": "kubernetes.io/tls", "data": data});
+    let refused = api.create(&secrets, tls(json!({"tls.crt": ""})), &options()).await.unwrap_err();
+    assert_eq!(refused.message, "Secret \"t\" is invalid: data[tls.key]: Required value");
+    let made = api.create(&secrets, tls(json!({"tls.crt": "", "tls.key": ""})), &options()).await.unwrap();
+    let mut other = made.object;
+    other["type"] = "Opaque".into();
+    let refused = api.update(&at("secrets", "shop", "t"), other, &options()).await.unwrap_err();
+    assert_eq!(refused.message, "Secret \"t\" is invalid: type: Invalid value: \"Opaque\": field is immutable");
+}
+
+#[tokio::test]
+async fn objects_need_a_namespace_that_is_there() {
+    let api = with_namespace().await;
+    let made = |namespace: &str| at("configmaps", namespace, "");
+    let refused = api.create(&made("nowhere"), json!({"metadata": {"name": "a"}}), &options()).await.unwrap_err();
+    assert_eq!(refused.message, "namespaces \"nowhere\" not found");
+    assert!(matches!(api.delete(&at("namespaces", "", "shop"), &Deletion::default()).await, Ok(Deleted::Waits(_))));
+    let refused = api.create(&made("shop"), json!({"metadata": {"name": "a"}}), &options()).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Forbidden);
+}
+
+#[tokio::test]
+async fn names_are_generated_and_checked() {
+    let api = with_namespace().await;
+    let maps = at("configmaps", "shop", "");
+    let made = api.create(&maps, json!({"metadata": {"generateName": "web-"}}), &options()).await.unwrap();
+    let name = text(&made.object, "name").to_owned();
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+    let wrong = api.create(&maps, json!({"metadata": {"name": "Web"}}), &options()).await.unwrap_err();
+    assert_eq!(wrong.causes[0].field, "metadata.name");
+    let none = api.create(&maps, json!({"metadata": {}}), &options()).await.unwrap_err();
+    assert_eq!(none.code, 422);
+    let twice = api.create(&maps, json!({"metadata": {"name": name}}), &options()).await.unwrap_err();
+    assert_eq!(twice.reason, Reason::AlreadyExists);
+}
+
+#[tokio::test]
+async fn a_finalizer_holds_an_object_until_it_is_taken_away() {
+    let api = with_namespace().await;
+    let held = json!({"metadata": {"name": "a", "finalizers": ["test/hold"]}});
+    api.create(&at("configmaps", "shop", ""), held, &options()).await.unwrap();
+    let one = at("configmaps", "shop", "a");
+    let Deleted::Waits(waiting) = api.delete(&one, &Deletion::default()).await.unwrap() else { panic!("it is held") };
+    assert_eq!(waiting["metadata"]["deletionTimestamp"], "2026-03-01T12:00:00Z");
+    let mut let_go = waiting;
+    let_go["metadata"]["finalizers"] = json!([]);
+    api.update(&one, let_go, &options()).await.unwrap();
+    assert_eq!(api.get(&one).unwrap_err().reason, Reason::NotFound);
+}
+
+#[tokio::test]
+async fn a_deletion_may_be_of_one_very_object() {
+    let api = with_namespace().await;
+    api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
+    let other = Deletion { uid: Some("another".to_owned()), ..Deletion::default() };
+    let refused = api.delete(&at("configmaps", "shop", "a"), &other).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Conflict);
+}
+
+#[tokio::test]
+async fn a_dry_run_stores_nothing() {
+    let api = with_namespace().await;
+    let dry = WriteOptions { dry_run: true, ..options() };
+    api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &dry).await.unwrap();
+    assert_eq!(api.get(&at("configmaps", "shop", "a")).unwrap_err().reason, Reason::NotFound);
+}
+
+#[tokio::test]
+async fn a_long_list_comes_in_parts() {
+    let api = with_namespace().await;
+    let maps = at("configmaps", "shop", "");
+    for number in 0..5 {
+        let labels = json!({"even": (number % 2 == 0).to_string()});
+        let body = json!({"metadata": {"name": format!("m{number}"), "labels": labels}});
+        api.create(&maps, body, &options()).await.unwrap();
+    }
+    let names = |list: &List| list.items.iter().map(|item| text(item, "name").to_owned()).collect::<Vec<_>>();
+    let first = api.list(&maps, &Selector::default(), None, Some(2)).unwrap();
+    assert_eq!(names(&first), ["m0", "m1"]);
+    let (after, remaining) = first.rest.unwrap();
+    assert_eq!(remaining, 3);
+    let second = api.list(&maps, &Selector::default(), Some(&after), None).unwrap();
+    assert_eq!((names(&second), second.rest.is_none()), (vec!["m2".into(), "m3".into(), "m4".into()], true));
+    let even = Selector::parse("even=true", "", &[]).unwrap();
+    assert_eq!(names(&api.list(&maps, &even, None, None).unwrap()), ["m0", "m2", "m4"]);
+}
+
+#[tokio::test]
+async fn a_definition_defines_a_resource() {
+    let api = with_namespace().await;
+    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
+    let definition = json!({
+        "metadata": {"name": "shelves.shop.test"},
+        "spec": {
+            "group": "shop.test", "scope": "Namespaced",
+            "names": {"plural": "shelves", "kind": "Shelf"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "required": ["size"], "properties": {
+                        "size": {"type": "integer", "maximum": 9}, "wood": {"type": "string", "default": "oak"}}},
+                    "status": {"type": "object", "properties": {"full": {"type": "boolean"}}}}}}
+            }]
+        }
+    });
+    api.create(&definitions, definition, &options()).await.unwrap();
+    let shelves = |name: &str| Objects { group: "shop.test".to_owned(), ..at("shelves", "shop", name) };
+    let shelf = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec, "status": {"full": true}});
+    let refused = api.create(&shelves(""), shelf(json!({"size": 10})), &options()).await.unwrap_err();
+    assert!(refused.message.starts_with("Shelf.shop.test \"a\" is invalid: spec.size: Invalid value"), "{refused}");
+    let strict = WriteOptions { field_validation: FieldValidation::Strict, ..options() };
+    let refused = api.create(&shelves(""), shelf(json!({"size": 1, "x": 2})), &strict).await.unwrap_err();
+    assert!(refused.message.ends_with("strict decoding error: unknown field \"spec.x\""), "{refused}");
+    let made = api.create(&shelves(""), shelf(json!({"size": 1, "x": 2})), &options()).await.unwrap();
+    assert_eq!(made.warnings, ["unknown field \"spec.x\""]);
+    assert_eq!(made.object["spec"], json!({"size": 1, "wood": "oak"}));
+    assert_eq!((&made.object["status"], &made.object["metadata"]["generation"]), (&Value::Null, &json!(1)));
+    // Status by itself, and the rest without it.
+    let mut with_status = made.object.clone();
+    with_status["status"] = json!({"full": true});
+    with_status["spec"]["size"] = 5.into();
+    let at_status = Objects { subresource: Some("status".to_owned()), ..shelves("a") };
+    let after = api.update(&at_status, with_status.clone(), &options()).await.unwrap().object;
+    assert_eq!((&after["status"]["full"], &after["spec"]["size"]), (&json!(true), &json!(1)));
+    assert_eq!(after["metadata"]["generation"], 1);
+    let mut bigger = after;
+    bigger["spec"]["size"] = 5.into();
+    bigger["status"] = json!({});
+    let after = api.update(&shelves("a"), bigger, &options()).await.unwrap().object;
+    assert_eq!((&after["metadata"]["generation"], &after["status"]["full"]), (&json!(2), &json!(true)));
+    // Without the definition there is no resource.
+    let one = Objects { name: Some("shelves.shop.test".to_owned()), ..definitions };
+    api.delete(&one, &Deletion::default()).await.unwrap();
+    assert_eq!(api.get(&shelves("a")).unwrap_err().reason, Reason::NotFound);
+}

@@ -1,0 +1,55 @@
+//! What a server takes from outside: the time, and chance for names and identities.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+/// Time and chance, as whoever starts the server has them.
+#[derive(Clone)]
+pub struct Environment {
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    random: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+}
+
+impl Environment {
+    /// With this clock and this source of random bytes.
+    pub fn new(
+        now: impl Fn() -> Timestamp + Send + Sync + 'static,
+        random: impl Fn() -> [u8; 16] + Send + Sync + 'static,
+    ) -> Environment {
+        Environment { now: Arc::new(now), random: Arc::new(random) }
+    }
+
+    /// The time in whole seconds, as objects have it: `2026-03-01T12:00:00Z`.
+    pub(crate) fn now_text(&self) -> String {
+        let now = self.now();
+        Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
+    /// A version 4 UUID (RFC 9562 section 5.4).
+    pub(crate) fn uid(&self) -> String {
+        let mut bytes = (self.random)();
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
+    /// Five characters that make a generated name unique; no vowels, so that no words appear.
+    pub(crate) fn suffix(&self) -> String {
+        const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        let pick = |byte: &u8| char::from(CHARACTERS[usize::from(*byte) % CHARACTERS.len()]);
+        (self.random)()[..5].iter().map(pick).collect()
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Environment")
+    }
+}

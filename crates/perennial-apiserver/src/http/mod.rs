@@ -1,0 +1,169 @@
+//! The API over HTTP: a tower service, for a socket or for a client in the same process.
+
+mod body;
+mod discovery;
+mod query;
+mod respond;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Method, Request, Response};
+use serde_json::{Value, json};
+
+use crate::api::{Api, Deleted, Deletion};
+use crate::path::{Objects, Target};
+use crate::resource::Resource;
+use crate::status::{ApiError, Reason};
+use body::{Kind, read};
+use query::Query;
+use respond::{Shape, respond};
+
+/// The API as a service.
+pub fn router(api: Arc<Api>) -> Router {
+    Router::new().fallback(serve).with_state(api)
+}
+
+async fn serve(State(api): State<Arc<Api>>, request: Request<Body>) -> Response<Body> {
+    match answer(&api, request).await {
+        Ok(response) => response,
+        Err(error) => respond::error(&error),
+    }
+}
+
+async fn answer(api: &Arc<Api>, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    // Over HTTP/2 the URI is absolute.
+    match Target::parse(request.uri().path()) {
+        Target::Objects(at) => objects(api, &at, request).await,
+        target => discovery::answer(api, &target, &request),
+    }
+}
+
+async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    let resource = api.resource(at)?;
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let shape = Shape::wanted(&request);
+    check_subresource(&resource, at)?;
+    if !resource.is_stored {
+        return review(&resource, request).await;
+    }
+    match (request.method().clone(), &at.name) {
+        (Method::GET, Some(_)) if query.is_watch() => watch::watch(api, &resource, at, &query, shape),
+        (Method::GET, Some(_)) => Ok(respond(&resource, shape, &api.get(at)?)),
+        (Method::GET, None) if query.is_watch() => watch::watch(api, &resource, at, &query, shape),
+        (Method::GET, None) => list(api, &resource, at, &query, shape),
+        (Method::POST, None) => {
+            let (body, _) = read(request).await?;
+            let written = api.create(at, body, &query.write_options()?).await?;
+            Ok(respond::written(&resource, shape, &written, 201))
+        }
+        (Method::PUT, Some(_)) => {
+            let (body, _) = read(request).await?;
+            let written = api.update(at, body, &query.write_options()?).await?;
+            Ok(respond::written(&resource, shape, &written, 200))
+        }
+        (Method::PATCH, Some(_)) => {
+            let (body, kind) = read(request).await?;
+            let written = patch(api, at, &body, kind, &query).await?;
+            Ok(respond::written(&resource, shape, &written, 200))
+        }
+        (Method::DELETE, Some(_)) => {
+            let deletion = deletion(request, &query).await?;
+            Ok(deleted(&resource, shape, api.delete(at, &deletion).await?))
+        }
+        (Method::DELETE, None) => {
+            let deletion = deletion(request, &query).await?;
+            let selector = query.selector(&resource)?;
+            let items = api.delete_collection(at, &selector, &deletion).await?;
+            let list = crate::api::List { items, revision: api.store().revision(), rest: None };
+            Ok(respond::list(&resource, Shape::Object, &list))
+        }
+        _ => Err(ApiError::new(
+            Reason::MethodNotAllowed,
+            "the server does not allow this method on the requested resource",
+        )),
+    }
+}
+
+fn check_subresource(resource: &Resource, at: &Objects) -> Result<(), ApiError> {
+    match at.subresource.as_deref() {
+        None => Ok(()),
+        Some("status") if resource.has_status => Ok(()),
+        Some(_) => Err(ApiError::no_such_path()),
+    }
+}
+
+fn list(api: &Api, resource: &Resource, at: &Objects, query: &Query, shape: Shape) -> Result<Response<Body>, ApiError> {
+    let selector = query.selector(resource)?;
+    let after = query.continue_after(resource)?;
+    let list = api.list(at, &selector, after.as_ref(), query.limit())?;
+    Ok(respond::list(resource, shape, &list))
+}
+
+async fn patch(
+    api: &Api,
+    at: &Objects,
+    body: &Value,
+    kind: Kind,
+    query: &Query,
+) -> Result<crate::api::Written, ApiError> {
+    let options = query.write_options()?;
+    match kind {
+        Kind::MergePatch => api.patch(at, |object| crate::patch::merge(object, body), &options).await,
+        Kind::JsonPatch => api.patch(at, |object| crate::patch::json(object, body), &options).await,
+        Kind::StrategicMergePatch => {
+            let resource = api.resource(at)?;
+            if resource.schema.is_some() {
+                return Err(unsupported());
+            }
+            api.patch(at, |object| crate::patch::strategic(object, body), &options).await
+        }
+        Kind::Json | Kind::Apply => Err(unsupported()),
+    }
+}
+
+fn unsupported() -> ApiError {
+    let accepted = "application/json-patch+json, application/merge-patch+json";
+    let message =
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    ApiError::new(Reason::UnsupportedMediaType, message)
+}
+
+async fn deletion(request: Request<Body>, query: &Query) -> Result<Deletion, ApiError> {
+    let (options, _) = read(request).await?;
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    Ok(Deletion {
+        uid: text(&options["preconditions"]["uid"]),
+        resource_version: text(&options["preconditions"]["resourceVersion"]),
+        dry_run: query.is_dry_run()? || options["dryRun"] == json!(["All"]),
+    })
+}
+
+fn deleted(resource: &Resource, shape: Shape, deleted: Deleted) -> Response<Body> {
+    match deleted {
+        Deleted::Waits(object) => respond(resource, shape, &object),
+        Deleted::Gone(object) => {
+            let mut details = json!({"name": object["metadata"]["name"], "kind": resource.plural});
+            if !resource.group.is_empty() {
+                details["group"] = resource.group.as_str().into();
+            }
+            details["uid"] = object["metadata"]["uid"].clone();
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details
+            });
+            respond::json(200, &status)
+        }
+    }
+}
+
+/// What is asked and answered, and never stored: everybody who was let in may do everything here.
+async fn review(resource: &Resource, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    let (mut body, _) = read(request).await?;
+    body["apiVersion"] = resource.api_version().into();
+    body["kind"] = resource.kind.as_str().into();
+    body["status"] = json!({"allowed": true});
+    Ok(respond::json(201, &body))
+}

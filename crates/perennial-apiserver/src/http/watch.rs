@@ -1,0 +1,170 @@
+//! Watches: what is there, if asked for, and then every change.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, Response, header};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+
+use super::query::Query;
+use super::respond::Shape;
+use crate::api::Api;
+use crate::path::Objects;
+use crate::resource::Resource;
+use crate::selector::Selector;
+use crate::status::{ApiError, Reason};
+use crate::store::{Change, Stored, TooOld};
+
+/// Starts a watch.
+pub(super) fn watch(
+    api: &Arc<Api>,
+    resource: &Arc<Resource>,
+    at: &Objects,
+    query: &Query,
+    shape: Shape,
+) -> Result<Response<Body>, ApiError> {
+    let selector = match &at.name {
+        Some(name) => Selector::parse("", &format!("metadata.name={name}"), &[])?,
+        None => query.selector(resource)?,
+    };
+    let asked = query.resource_version()?;
+    let mut watcher = Watcher {
+        acknowledged: api.store().acknowledged(),
+        api: api.clone(),
+        resource: resource.clone(),
+        namespace: at.namespace.clone(),
+        selector,
+        shape,
+        cursor: 0,
+        waiting: VecDeque::new(),
+        deadline: query.timeout().map(|timeout| Instant::now() + timeout),
+        is_over: false,
+        has_sent_columns: false,
+    };
+    // With a revision the client knows what is there; without one, or on request, it is told.
+    match asked {
+        Some(revision) if !query.wants_initial_events() => watcher.cursor = revision,
+        _ => watcher.begin(at, query.wants_initial_events() && query.wants_bookmarks())?,
+    }
+    let stream = stream::unfold(watcher, |mut watcher| async move {
+        let line = watcher.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(line), watcher))
+    });
+    let mut response = Response::new(Body::from_stream(stream));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+struct Watcher {
+    api: Arc<Api>,
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    selector: Selector,
+    shape: Shape,
+    /// Everything up to here has been sent.
+    cursor: u64,
+    waiting: VecDeque<Bytes>,
+    acknowledged: Receiver<u64>,
+    deadline: Option<Instant>,
+    is_over: bool,
+    has_sent_columns: bool,
+}
+
+impl Watcher {
+    /// What is there now, as if it had just been made.
+    fn begin(&mut self, at: &Objects, with_end_mark: bool) -> Result<(), ApiError> {
+        let whole = Objects { name: None, ..at.clone() };
+        let list = self.api.list(&whole, &self.selector, None, None)?;
+        self.cursor = list.revision;
+        for item in &list.items {
+            self.push("ADDED", item);
+        }
+        if with_end_mark {
+            let mark = json!({
+                "kind": self.resource.kind, "apiVersion": self.resource.api_version(),
+                "metadata": {
+                    "resourceVersion": list.revision.to_string(),
+                    "annotations": {"k8s.io/initial-events-end": "true"}
+                }
+            });
+            self.push("BOOKMARK", &mark);
+        }
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(line) = self.waiting.pop_front() {
+                return Some(line);
+            }
+            if self.is_over {
+                return None;
+            }
+            self.acknowledged.borrow_and_update();
+            match self.api.store().changes_after(self.cursor) {
+                Ok(changes) if changes.is_empty() => self.sleep().await,
+                Ok(changes) => changes.iter().for_each(|change| self.tell(change)),
+                Err(too_old) => self.fail(too_old),
+            }
+        }
+    }
+
+    async fn sleep(&mut self) {
+        let changed = self.acknowledged.changed();
+        let ended = match self.deadline {
+            None => changed.await.is_err(),
+            Some(deadline) => !matches!(tokio::time::timeout_at(deadline, changed).await, Ok(Ok(()))),
+        };
+        self.is_over = ended;
+    }
+
+    /// An object that leaves the selection is gone for this client, and one that enters is new.
+    fn tell(&mut self, change: &Change) {
+        self.cursor = change.revision;
+        let of_watch = change.key.resource == self.resource.storage
+            && self.namespace.as_deref().is_none_or(|namespace| *change.key.namespace == *namespace);
+        if !of_watch {
+            return;
+        }
+        let seen = |stored: &Option<Stored>| {
+            let object = crate::api::object(&self.resource, stored.as_ref()?);
+            self.selector.selects(&object).then_some(object)
+        };
+        let (old, new) = (seen(&change.old), seen(&change.new));
+        match (old, new) {
+            (None, Some(new)) => self.push("ADDED", &new),
+            (Some(_), Some(new)) => self.push("MODIFIED", &new),
+            (Some(mut old), None) => {
+                old["metadata"]["resourceVersion"] = change.revision.to_string().into();
+                self.push("DELETED", &old);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn push(&mut self, kind: &str, object: &Value) {
+        let mut form = if kind == "BOOKMARK" { object.clone() } else { self.shape.form(&self.resource, object) };
+        if self.shape == Shape::Table && kind != "BOOKMARK" {
+            // Only the first has to say what the columns are.
+            if std::mem::replace(&mut self.has_sent_columns, true) {
+                form["columnDefinitions"] = Value::Null;
+            }
+        }
+        self.line(&json!({"type": kind, "object": form}));
+    }
+
+    fn line(&mut self, event: &Value) {
+        self.waiting.push_back(format!("{event}\n").into());
+    }
+
+    fn fail(&mut self, too_old: TooOld) {
+        let TooOld { asked, remembered } = too_old;
+        let error = ApiError::new(Reason::Expired, format!("too old resource version: {asked} ({remembered})"));
+        self.line(&json!({"type": "ERROR", "object": error.to_status()}));
+        self.is_over = true;
+    }
+}

@@ -1,0 +1,16 @@
+//! A small Kubernetes API server for one machine. It is generic over resources and knows nothing of certificates.
+//!
+//! [`store`] keeps objects, durably or in memory, and tells watchers what changed. [`api`] are the verbs on plain values.
+
+pub mod api;
+mod builtin;
+pub mod environment;
+pub mod http;
+mod names;
+mod patch;
+pub mod path;
+pub mod resource;
+pub mod selector;
+pub mod status;
+pub mod store;
+mod table;

@@ -1,0 +1,362 @@
+//! The resources that are served: a table of built-in ones, and whatever custom resource definitions add.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use perennial_schema::Schema;
+use serde_json::Value;
+
+/// A resource in one version.
+#[derive(Debug, Clone)]
+pub struct Resource {
+    /// The API group; empty for the core one.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// Its name in paths.
+    pub plural: String,
+    /// Its name for people.
+    pub singular: String,
+    /// Shorter names for people.
+    pub short_names: Vec<String>,
+    /// Groups of resources that it is listed with, such as `all`.
+    pub categories: Vec<String>,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether status is written by itself.
+    pub has_status: bool,
+    /// Whether objects are stored; some are only answered.
+    pub is_stored: bool,
+    /// The fields that lists can be selected by, besides name and namespace.
+    pub fields: &'static [&'static str],
+    /// What a table shows.
+    pub columns: Vec<Column>,
+    /// What its objects must look like; none for built-in ones.
+    pub schema: Option<Arc<Schema>>,
+    /// The schema as it was given, for those who ask.
+    pub openapi: Option<Arc<Value>>,
+    /// Under which name its objects are stored: the same for all versions.
+    pub storage: Arc<str>,
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its heading.
+    pub name: String,
+    /// `string`, `integer`, `date` or `boolean`.
+    pub kind: String,
+    /// What it means.
+    pub description: String,
+    /// 0 is always shown, more only in wide tables.
+    pub priority: i32,
+    /// Where its value is.
+    pub value: Source,
+}
+
+/// Where a column's value is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A simple JSON path, as custom resource definitions have it: `.spec.mode`.
+    Path(String),
+    /// How many entries these maps have together.
+    Count(&'static [&'static str]),
+    /// The age of the object.
+    Age,
+}
+
+/// The resources of a server, by group, version and plural.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    resources: BTreeMap<(String, String, String), Arc<Resource>>,
+}
+
+impl Registry {
+    /// The built-in resources.
+    pub fn builtin() -> Registry {
+        let mut registry = Registry::default();
+        BUILTIN.iter().for_each(|builtin| registry.add(builtin.resource()));
+        registry
+    }
+
+    /// Adds a resource, or takes the place of the same one.
+    pub fn add(&mut self, resource: Resource) {
+        let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        self.resources.insert(key, Arc::new(resource));
+    }
+
+    /// Removes every version of a resource.
+    pub fn remove(&mut self, group: &str, plural: &str) {
+        self.resources.retain(|(of_group, _, of_plural), _| !(of_group == group && of_plural == plural));
+    }
+
+    /// The resource at this place.
+    pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+    }
+
+    /// Every resource, by group, version and plural.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+}
+
+impl Resource {
+    /// `v1`, or `config.openshift.io/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// The name under which all versions of a resource are stored.
+    pub fn storage_name(group: &str, plural: &str) -> Arc<str> {
+        if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
+    }
+}
+
+/// A built-in resource in one line.
+struct Builtin {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short: &'static [&'static str],
+    namespaced: bool,
+    has_status: bool,
+    is_stored: bool,
+    fields: &'static [&'static str],
+    columns: &'static [(&'static str, &'static str, From)],
+}
+
+enum From {
+    Path(&'static str),
+    Count(&'static [&'static str]),
+    Age,
+}
+
+const STORED: Builtin = Builtin {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    short: &[],
+    namespaced: true,
+    has_status: false,
+    is_stored: true,
+    fields: &[],
+    columns: AGE_ONLY,
+};
+
+const AGE: (&str, &str, From) = ("Age", "string", From::Age);
+const AGE_ONLY: &[(&str, &str, From)] = &[AGE];
+const RBAC: &str = "rbac.authorization.k8s.io";
+const EVENT_FIELDS: &[&str] = &[
+    "involvedObject.name",
+    "involvedObject.namespace",
+    "involvedObject.kind",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "reason",
+    "type",
+    "reportingComponent",
+];
+
+const BUILTIN: &[Builtin] = &[
+    Builtin {
+        kind: "Namespace",
+        plural: "namespaces",
+        short: &["ns"],
+        namespaced: false,
+        has_status: true,
+        fields: &["status.phase"],
+        columns: &[("Status", "string", From::Path(".status.phase")), AGE],
+        ..STORED
+    },
+    Builtin {
+        kind: "Secret",
+        plural: "secrets",
+        fields: &["type"],
+        columns: &[("Type", "string", From::Path(".type")), ("Data", "integer", From::Count(&["data"])), AGE],
+        ..STORED
+    },
+    Builtin {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        short: &["cm"],
+        columns: &[("Data", "integer", From::Count(&["data", "binaryData"])), AGE],
+        ..STORED
+    },
+    Builtin {
+        kind: "Service",
+        plural: "services",
+        short: &["svc"],
+        has_status: true,
+        columns: &[
+            ("Type", "string", From::Path(".spec.type")),
+            ("Cluster-IP", "string", From::Path(".spec.clusterIP")),
+            AGE,
+        ],
+        ..STORED
+    },
+    Builtin { kind: "ServiceAccount", plural: "serviceaccounts", short: &["sa"], ..STORED },
+    Builtin {
+        kind: "Node",
+        plural: "nodes",
+        short: &["no"],
+        namespaced: false,
+        has_status: true,
+        fields: &["spec.unschedulable"],
+        ..STORED
+    },
+    Builtin {
+        kind: "Pod",
+        plural: "pods",
+        short: &["po"],
+        has_status: true,
+        fields: &["spec.nodeName", "status.phase", "spec.serviceAccountName"],
+        columns: &[("Status", "string", From::Path(".status.phase")), AGE],
+        ..STORED
+    },
+    Builtin {
+        kind: "Event",
+        plural: "events",
+        short: &["ev"],
+        fields: EVENT_FIELDS,
+        columns: &[
+            ("Last Seen", "string", From::Path(".lastTimestamp")),
+            ("Type", "string", From::Path(".type")),
+            ("Reason", "string", From::Path(".reason")),
+            ("Object", "string", From::Path(".involvedObject.name")),
+            ("Message", "string", From::Path(".message")),
+        ],
+        ..STORED
+    },
+    Builtin { group: "coordination.k8s.io", kind: "Lease", plural: "leases", ..STORED },
+    Builtin {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        short: &["csr"],
+        namespaced: false,
+        has_status: true,
+        fields: &["spec.signerName"],
+        columns: &[
+            ("Age", "string", From::Age),
+            ("SignerName", "string", From::Path(".spec.signerName")),
+            ("Requestor", "string", From::Path(".spec.username")),
+        ],
+        ..STORED
+    },
+    Builtin {
+        group: "apiregistration.k8s.io",
+        kind: "APIService",
+        plural: "apiservices",
+        namespaced: false,
+        has_status: true,
+        ..STORED
+    },
+    Builtin {
+        group: "admissionregistration.k8s.io",
+        kind: "ValidatingWebhookConfiguration",
+        plural: "validatingwebhookconfigurations",
+        namespaced: false,
+        ..STORED
+    },
+    Builtin {
+        group: "admissionregistration.k8s.io",
+        kind: "MutatingWebhookConfiguration",
+        plural: "mutatingwebhookconfigurations",
+        namespaced: false,
+        ..STORED
+    },
+    Builtin {
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        short: &["crd", "crds"],
+        namespaced: false,
+        has_status: true,
+        columns: &[("Created At", "date", From::Path(".metadata.creationTimestamp"))],
+        ..STORED
+    },
+    Builtin {
+        group: "apps",
+        kind: "Deployment",
+        plural: "deployments",
+        short: &["deploy"],
+        has_status: true,
+        ..STORED
+    },
+    Builtin { group: RBAC, kind: "Role", plural: "roles", ..STORED },
+    Builtin { group: RBAC, kind: "RoleBinding", plural: "rolebindings", ..STORED },
+    Builtin { group: RBAC, kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..STORED },
+    Builtin { group: RBAC, kind: "ClusterRoleBinding", plural: "clusterrolebindings", namespaced: false, ..STORED },
+    Builtin {
+        group: "authorization.k8s.io",
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        namespaced: false,
+        is_stored: false,
+        ..STORED
+    },
+];
+
+impl Builtin {
+    fn resource(&self) -> Resource {
+        let column = |(name, kind, from): &(&str, &str, From)| Column {
+            name: (*name).to_owned(),
+            kind: (*kind).to_owned(),
+            description: String::new(),
+            priority: 0,
+            value: match from {
+                From::Path(path) => Source::Path((*path).to_owned()),
+                From::Count(maps) => Source::Count(maps),
+                From::Age => Source::Age,
+            },
+        };
+        let name = Column {
+            name: "Name".to_owned(),
+            kind: "string".to_owned(),
+            description: String::new(),
+            priority: 0,
+            value: Source::Path(".metadata.name".to_owned()),
+        };
+        Resource {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+            singular: self.kind.to_ascii_lowercase(),
+            short_names: self.short.iter().map(ToString::to_string).collect(),
+            categories: Vec::new(),
+            namespaced: self.namespaced,
+            has_status: self.has_status,
+            is_stored: self.is_stored,
+            fields: self.fields,
+            columns: [name].into_iter().chain(self.columns.iter().map(column)).collect(),
+            schema: None,
+            openapi: None,
+            storage: Resource::storage_name(self.group, self.plural),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_found_by_group_version_and_plural() {
+        let registry = Registry::builtin();
+        let secrets = registry.get("", "v1", "secrets").unwrap();
+        assert_eq!(
+            (secrets.kind.as_str(), secrets.api_version().as_str(), &*secrets.storage),
+            ("Secret", "v1", "secrets")
+        );
+        let leases = registry.get("coordination.k8s.io", "v1", "leases").unwrap();
+        assert_eq!(leases.api_version(), "coordination.k8s.io/v1");
+        assert_eq!(&*leases.storage, "leases.coordination.k8s.io");
+        assert!(registry.get("", "v2", "secrets").is_none());
+    }
+}

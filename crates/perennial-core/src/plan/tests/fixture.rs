@@ -1,0 +1,361 @@
+//! A cluster to plan for: its objects in a snapshot, its static pods, and its time.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::text::days;
+use crate::catalog::{Catalog, ClusterFacts, Delivery, Instance, Span};
+use crate::plan::{Action, Issue, Planner, Report, Scope, Step};
+use crate::rules::{BundleState, Observed, SecretState};
+use crate::simulate::installed;
+use crate::snapshot::{Held, Service, Slot, Snapshot};
+use crate::spec::Host;
+use crate::trust::CertificateId;
+use crate::verify::{Checked, State, verify};
+use crate::wiring::{instances, presented_slot};
+
+pub(super) use crate::trust::fixtures::day;
+
+/// How long a new revision takes to be everywhere.
+const ROLLOUT: Span = Span::minutes(30);
+
+/// Who reads what a static pod hands on is not seen: after each restart with another content it counts as lacking any of
+/// it for a while.
+const RELAYED: &str = "pods accepts";
+
+/// A cluster with three control-plane nodes and two Services.
+#[derive(Debug, Clone)]
+pub(super) struct Cluster<'c> {
+    pub(super) planner: &'c Planner<'c>,
+    pub(super) snapshot: Snapshot,
+    /// Whether static pods restart by themselves, some time after what they read has changed.
+    pub(super) restarts: bool,
+    /// Edges that held and ended by time alone.
+    pub(super) ended: Vec<String>,
+    rolls_at: Option<Timestamp>,
+}
+
+/// Plans for the built-in catalog.
+pub(super) fn builtin() -> &'static Planner<'static> {
+    static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
+    &PLANNER
+}
+
+pub(super) fn slot(text: &str) -> Slot {
+    text.parse().unwrap()
+}
+
+/// `openshift-etcd/etcd-signer` as the place of its certificate.
+pub(super) fn tls(object: &str) -> Slot {
+    slot(&format!("{object}:tls.crt"))
+}
+
+/// `openshift-kube-apiserver/client-ca` as the place of its bundle.
+pub(super) fn ca(object: &str) -> Slot {
+    slot(&format!("{object}:ca-bundle.crt"))
+}
+
+pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
+pub(super) const MINUTE: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
+
+pub(super) fn facts() -> ClusterFacts {
+    ClusterFacts {
+        service_domain: "cluster.local".to_owned(),
+        api_external: Some(Host::parse("api.test")),
+        api_internal: Some(Host::parse("api-int.test")),
+        service_networks: vec!["172.30.0.0/16".parse().unwrap()],
+        api_vips: Vec::new(),
+        bootstrap_provisioning: None,
+    }
+}
+
+impl Cluster<'static> {
+    /// Nothing exists, on day 0.
+    pub(super) fn nothing() -> Cluster<'static> {
+        Cluster::nothing_of(builtin())
+    }
+
+    /// Everything was made on day 0, and every process has it.
+    pub(super) fn made() -> Cluster<'static> {
+        Cluster::made_of(builtin())
+    }
+
+    /// The installation ended on day 0: its signers were adopted, its files lie around.
+    pub(super) fn installed() -> Cluster<'static> {
+        let planner = builtin();
+        Cluster::around(planner, installed(planner, facts(), day(0)))
+    }
+}
+
+impl<'c> Cluster<'c> {
+    pub(super) fn nothing_of(planner: &'c Planner<'c>) -> Cluster<'c> {
+        Cluster::around(planner, Snapshot::empty(planner.wiring(), facts(), day(0)))
+    }
+
+    pub(super) fn made_of(planner: &'c Planner<'c>) -> Cluster<'c> {
+        let mut cluster = Cluster::nothing_of(planner);
+        cluster.settle();
+        cluster.roll();
+        cluster
+    }
+
+    fn around(planner: &'c Planner<'c>, snapshot: Snapshot) -> Cluster<'c> {
+        let mut cluster = Cluster { planner, snapshot, restarts: true, ended: Vec::new(), rolls_at: None };
+        for number in 0..3_u8 {
+            cluster.snapshot.nodes.insert(format!("m{number}"), vec![[10, 0, 0, number].into()]);
+        }
+        for (name, headless) in [("web", false), ("db", true)] {
+            cluster.snapshot.services.insert(tls(&format!("shop/{name}-tls")), service(name, headless));
+        }
+        cluster.snapshot.complete(planner.wiring());
+        cluster
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.snapshot.taken_at
+    }
+
+    pub(super) fn plan(&self) -> Report {
+        self.planner.plan(&self.snapshot, &Scope::All)
+    }
+
+    pub(super) fn plan_at(&self, at: Timestamp) -> Report {
+        self.planner.plan(&Snapshot { taken_at: at, ..self.snapshot.clone() }, &Scope::All)
+    }
+
+    /// Makes these writes. They may not break an edge that holds, unless they say so.
+    pub(super) fn carry_out(&mut self, steps: &[Step]) {
+        let held = self.holding();
+        steps.iter().for_each(|step| self.snapshot.apply(step));
+        self.snapshot.forget_unmentioned();
+        assert_eq!(self.snapshot.check(self.planner.wiring()), Ok(()));
+        let holding = self.holding();
+        let announced = steps.iter().flat_map(|step| &step.risks).map(|risk| &risk.edge);
+        let announced: BTreeSet<&String> = announced.chain(&self.snapshot.settings.consent).collect();
+        let broken = held.difference(&holding).find(|edge| !announced.contains(edge));
+        let by = || steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(broken, None, "broken at {}:\n{:#?}\nby {:#?}", self.now(), self.broken(), by());
+        if self.restarts && steps.iter().any(|step| !step.restarts.is_empty()) {
+            let rolls_at = self.now() + ROLLOUT.scaled(self.snapshot.settings.time_scale);
+            self.rolls_at.get_or_insert(rolls_at);
+        }
+    }
+
+    /// Plans and writes until nothing is left to write at this instant; what that was.
+    pub(super) fn settle(&mut self) -> Vec<Step> {
+        let mut done = Vec::new();
+        for _ in 0..10 {
+            let report = self.plan();
+            if report.steps.is_empty() {
+                return done;
+            }
+            self.carry_out(&report.steps);
+            done.extend(report.steps);
+        }
+        panic!("it never ends: {done:#?}");
+    }
+
+    /// Goes on in time, writing whatever is due.
+    pub(super) fn go_to(&mut self, to: Timestamp) -> &mut Cluster<'c> {
+        self.go_watching(to, |_, _| {})
+    }
+
+    /// Goes on in time and shows every report before it is carried out; the last one is that of `to`.
+    pub(super) fn go_watching(
+        &mut self,
+        to: Timestamp,
+        mut watch: impl FnMut(&Cluster<'c>, &Report),
+    ) -> &mut Cluster<'c> {
+        let mut writes = 0;
+        loop {
+            let report = self.plan();
+            watch(self, &report);
+            if !report.steps.is_empty() {
+                writes += 1;
+                assert!(writes < 10, "it never ends at {}: {:#?}", self.now(), report.steps);
+                self.carry_out(&report.steps);
+                continue;
+            }
+            if self.now() == to {
+                return self;
+            }
+            writes = 0;
+            let next = report.next_look.min(self.rolls_at.unwrap_or(Timestamp::MAX));
+            self.pass_to(next.min(to));
+        }
+    }
+
+    /// Lets time pass without looking.
+    pub(super) fn pass_to(&mut self, at: Timestamp) {
+        assert!(self.now() <= at, "time does not go back from {} to {at}", self.now());
+        let held = self.holding();
+        if let Some(rolls_at) = self.rolls_at.filter(|rolls_at| *rolls_at <= at) {
+            self.snapshot.taken_at = rolls_at;
+            self.roll();
+        }
+        self.snapshot.taken_at = at;
+        let holding = self.holding();
+        let lost: Vec<&String> = held.difference(&holding).filter(|edge| !edge.starts_with(RELAYED)).collect();
+        if !lost.is_empty() {
+            let broken = self.broken();
+            let of =
+                |edge: &&String| broken.iter().find(|it| it.starts_with(edge.as_str())).cloned().unwrap_or_default();
+            self.ended.extend(lost.iter().map(of).map(|it| days(&format!("{at}: {it}"))));
+        }
+    }
+
+    /// The instant at which static pods will have restarted.
+    pub(super) fn rolls_at(&self) -> Option<Timestamp> {
+        self.rolls_at
+    }
+
+    /// Restarts all static pods.
+    pub(super) fn roll(&mut self) {
+        self.rolls_at = None;
+        for node in self.snapshot.nodes.keys().cloned().collect::<Vec<_>>() {
+            self.roll_node(&node);
+        }
+    }
+
+    /// Restarts the static pods of a node: they hold what is there now.
+    pub(super) fn roll_node(&mut self, node: &str) {
+        let (bundles, secrets) = self.read_at_restart(node);
+        let since = self.now();
+        for slot in bundles {
+            let Some(members) = self.snapshot.bundles[&slot].present().map(|it| it.members.clone()) else { continue };
+            hold(self.snapshot.held_bundles.entry(slot).or_default(), node, since, members);
+        }
+        for slot in secrets {
+            let Some(state) = self.snapshot.secrets[&slot].present() else { continue };
+            let members = [&state.certificate.id].into_iter().chain(&state.chain).cloned().collect();
+            hold(self.snapshot.held_secrets.entry(slot).or_default(), node, since, members);
+        }
+    }
+
+    fn read_at_restart(&self, node: &str) -> (BTreeSet<Slot>, BTreeSet<Slot>) {
+        let is_read = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
+        let wiring = self.planner.wiring();
+        let (mut bundles, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+        for edge in wiring.edges() {
+            if is_read(edge.edge.verifier.delivery) {
+                bundles.insert(edge.trust.clone());
+            }
+            let row = wiring.row(edge.row).unwrap().row;
+            let here = |instance: &Instance| match instance {
+                Instance::Node { name, .. } => name == node,
+                Instance::Cluster | Instance::Service { .. } => true,
+            };
+            if is_read(edge.edge.presenter.delivery) {
+                let here = instances(row, &self.snapshot).into_iter().filter(here);
+                secrets.extend(here.map(|instance| presented_slot(row, edge.presents, &instance)));
+            }
+        }
+        (bundles, secrets)
+    }
+
+    /// A control-plane node joins; its static pods do not run yet.
+    pub(super) fn join(&mut self, node: &str, address: &str) {
+        self.snapshot.nodes.insert(node.to_owned(), vec![address.parse().unwrap()]);
+        self.snapshot.complete(self.planner.wiring());
+    }
+
+    /// A control-plane node leaves.
+    pub(super) fn leave(&mut self, node: &str) {
+        self.snapshot.nodes.remove(node);
+        let held = self.snapshot.held_bundles.values_mut().chain(self.snapshot.held_secrets.values_mut());
+        held.for_each(|held| held.retain(|held| held.by != node));
+        self.snapshot.held_secrets.retain(|_, held| !held.is_empty());
+    }
+
+    pub(super) fn force(&mut self, row: &str, reason: &str) {
+        self.snapshot.settings.forced.insert(row.to_owned(), reason.to_owned());
+    }
+
+    pub(super) fn delete_secret(&mut self, object: &str) {
+        self.set_secret(object, Observed::Absent);
+    }
+
+    pub(super) fn delete_bundle(&mut self, object: &str) {
+        *self.snapshot.bundles.get_mut(&ca(object)).unwrap() = Observed::Absent;
+    }
+
+    pub(super) fn set_secret(&mut self, object: &str, state: Observed<SecretState>) {
+        *self.snapshot.secrets.get_mut(&tls(object)).unwrap_or_else(|| panic!("no {object}")) = state;
+    }
+
+    /// Changes a Secret that is there.
+    pub(super) fn change_secret(&mut self, object: &str, change: impl FnOnce(&mut SecretState)) {
+        let mut state = self.secret(object).clone();
+        change(&mut state);
+        self.snapshot.certificates.insert(state.certificate.clone());
+        self.set_secret(object, Observed::Present(state));
+    }
+
+    pub(super) fn secret(&self, object: &str) -> &SecretState {
+        self.snapshot.secrets[&tls(object)].present().unwrap_or_else(|| panic!("{object} is not there"))
+    }
+
+    pub(super) fn bundle(&self, object: &str) -> &BundleState {
+        self.snapshot.bundles[&ca(object)].present().unwrap_or_else(|| panic!("{object} is not there"))
+    }
+
+    /// Whether a certificate was signed by what the signer is now.
+    pub(super) fn is_by(&self, leaf: &str, signer: &str) -> bool {
+        self.secret(leaf).certificate.signed_by.as_ref() == Some(&self.secret(signer).certificate.subject)
+    }
+
+    pub(super) fn verify(&self) -> Vec<Checked> {
+        verify(self.planner, &self.snapshot)
+    }
+
+    /// The edges that hold now.
+    fn holding(&self) -> BTreeSet<String> {
+        let holds = |checked: &Checked| matches!(checked.state, State::Holds { .. });
+        self.verify().into_iter().filter(holds).map(|checked| checked.edge).collect()
+    }
+
+    /// The edges that do not hold now, and why.
+    pub(super) fn broken(&self) -> Vec<String> {
+        let broken = |checked: Checked| match checked.state {
+            State::Broken(broken) => Some(format!("{}: {broken}", checked.edge)),
+            State::Holds { .. } | State::Nothing => None,
+        };
+        self.verify().into_iter().filter_map(broken).collect()
+    }
+}
+
+pub(super) fn service(name: &str, headless: bool) -> Service {
+    Service { name: name.to_owned(), headless }
+}
+
+fn hold(held: &mut Vec<Held>, by: &str, since: Timestamp, members: Vec<CertificateId>) {
+    let before = held.iter().position(|held| held.by == by).map(|position| held.remove(position));
+    let revision = before.as_ref().and_then(|before| before.revision).unwrap_or(0) + 1;
+    // It holds the same as before its restart, and so since before.
+    let since = before.filter(|before| before.members == members).map_or(Some(since), |before| before.since);
+    held.push(Held { by: by.to_owned(), revision: Some(revision), since, members });
+    held.sort_by(|one, other| one.by.cmp(&other.by));
+}
+
+/// What these steps issue.
+pub(super) fn issues(steps: &[Step]) -> Vec<&Issue> {
+    let actions = steps.iter().map(|step| &step.action);
+    actions.filter_map(|action| if let Action::Issue(issue) = action { Some(issue.as_ref()) } else { None }).collect()
+}
+
+/// What these steps issue into this object.
+pub(super) fn issue_of<'s>(steps: &'s [Step], object: &str) -> Option<&'s Issue> {
+    issues(steps).into_iter().find(|issue| issue.slot.object_text() == object)
+}
+
+/// The certificate with another life.
+pub(super) fn living(state: &SecretState, from: Timestamp, to: Timestamp) -> SecretState {
+    let mut certificate = state.certificate.as_ref().clone();
+    certificate.id = CertificateId(format!("{} from {from}", certificate.id).into());
+    certificate.validity.not_before = from;
+    certificate.validity.not_after = to;
+    SecretState { certificate: Arc::new(certificate), ..state.clone() }
+}

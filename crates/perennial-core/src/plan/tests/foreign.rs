@@ -1,0 +1,129 @@
+//! Bundles of somebody else, nodes and Services that come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::fixture::{Cluster, ca, day, issues, living, service, tls};
+use super::text::{days, steps, waiting};
+use crate::rules::{BundleState, Mode, Observed};
+use crate::spec::Validity;
+use crate::trust::{CertificateFacts, CertificateId, KeyId, PathLength, Principal};
+
+const THEIRS: &str = "openshift-kube-apiserver/user-client-ca";
+const OURS: &str = "openshift-kube-apiserver/client-ca";
+
+/// Somebody's own CAs for clients, as they are put into their ConfigMap.
+fn bring(cluster: &mut Cluster<'_>, names: &[&str]) {
+    let mut members = Vec::new();
+    for name in names {
+        let subject = Principal { name: (*name).into(), key: KeyId((*name).into()) };
+        let certificate = CertificateFacts {
+            id: CertificateId((*name).into()),
+            signed_by: Some(subject.clone()),
+            subject,
+            validity: Validity { not_before: day(0), not_after: day(50) },
+            ca: Some(PathLength::Unlimited),
+            serves: true,
+            connects: true,
+            hosts: Vec::new(),
+        };
+        members.push(certificate.id.clone());
+        cluster.snapshot.certificates.insert(Arc::new(certificate));
+    }
+    let state = BundleState { members, damage: Vec::new(), is_canonical: false, published: BTreeMap::new() };
+    cluster.snapshot.bundles.insert(ca(THEIRS), Observed::Present(state));
+}
+
+fn theirs(cluster: &Cluster<'_>) -> Vec<String> {
+    let members = cluster.bundle(OURS).members.iter().map(ToString::to_string);
+    members.filter(|id| !id.contains('@')).collect()
+}
+
+#[test]
+fn what_somebody_brings_is_trusted_and_what_they_take_back_is_not() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    bring(&mut cluster, &["acme", "initech"]);
+    cluster.settle();
+    assert_eq!(theirs(&cluster), ["acme", "initech"]);
+    cluster.go_to(day(3));
+    bring(&mut cluster, &["acme"]);
+    let done = cluster.settle();
+    assert_eq!(theirs(&cluster), ["acme"], "{}", steps(&done));
+    assert_eq!(issues(&done).len(), 0);
+}
+
+#[test]
+fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
+    let leaf = "openshift-kube-apiserver/check-endpoints-client-cert-key";
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    bring(&mut cluster, &["acme"]);
+    cluster.go_to(day(3));
+    // Somebody has replaced a certificate by one of their own, and recovery leaves that alone until it ends.
+    cluster.snapshot.settings.mode = Mode::OnlyWhenExpired;
+    cluster.change_secret(leaf, |state| {
+        *state = living(state, day(0), day(10));
+        Arc::make_mut(&mut state.certificate).signed_by =
+            Some(Principal { name: "acme".into(), key: KeyId("acme".into()) });
+    });
+    bring(&mut cluster, &[]);
+    let report = cluster.plan();
+    assert_eq!(steps(&report.steps), "");
+    let waits = waiting(&report);
+    assert!(waits.contains("lest it break: kube-apiserver accepts check-endpoints-client-cert-key"), "{waits}");
+    cluster.go_to(day(10));
+    assert_eq!(theirs(&cluster), ["acme"]);
+    cluster.go_to(day(11));
+    assert_eq!(theirs(&cluster), [""; 0]);
+}
+
+#[test]
+fn a_source_that_vanishes_takes_nothing_back() {
+    for found in [Observed::Absent, Observed::Unreadable { why: "no PEM".to_owned() }] {
+        let mut cluster = Cluster::made();
+        cluster.go_to(day(2));
+        bring(&mut cluster, &["acme"]);
+        cluster.settle();
+        cluster.snapshot.bundles.insert(ca(THEIRS), found);
+        assert_eq!(cluster.plan().steps, Vec::new());
+        assert_eq!(theirs(&cluster), ["acme"]);
+    }
+}
+
+#[test]
+fn what_somebody_brought_goes_when_it_has_expired() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    bring(&mut cluster, &["acme"]);
+    cluster.go_to(day(50));
+    assert_eq!(theirs(&cluster), ["acme"]);
+    assert_eq!(days(&cluster.plan().next_look.to_string()), "day 50+00:00:01");
+    cluster.go_to(day(51));
+    assert_eq!(theirs(&cluster), [""; 0]);
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn a_service_that_asks_gets_its_certificate_and_one_that_goes_disturbs_nobody() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2)).snapshot.services.insert(tls("shop/new-tls"), service("new", false));
+    cluster.snapshot.complete(cluster.planner.wiring());
+    let done = cluster.settle();
+    assert_eq!(issues(&done).iter().map(|issue| issue.slot.object_text()).collect::<Vec<_>>(), ["shop/new-tls"]);
+    assert_eq!(done.len(), 1);
+    cluster.snapshot.services.remove(&tls("shop/web-tls"));
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn a_node_whose_address_changes_gets_other_certificates() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2)).snapshot.nodes.insert("m1".to_owned(), vec!["10.0.9.9".parse().unwrap()]);
+    let done = cluster.settle();
+    let objects: Vec<&str> = issues(&done).iter().map(|issue| issue.slot.object_text()).collect();
+    assert_eq!(
+        objects,
+        ["openshift-etcd/etcd-peer-m1", "openshift-etcd/etcd-serving-m1", "openshift-etcd/etcd-serving-metrics-m1"]
+    );
+}

@@ -1,0 +1,225 @@
+//! What stands between a wish and a write, apart from trust.
+
+use expect_test::expect;
+
+use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, tls};
+use super::text::{days, pending, text, waiting};
+use crate::catalog::Day;
+use crate::rules::{Observed, Reason, Waiting};
+use crate::snapshot::Window;
+
+const KUBELET_CLIENT: &str = "openshift-kube-apiserver/kubelet-client";
+const AGGREGATOR_CLIENT: &str = "openshift-kube-apiserver/aggregator-client";
+
+#[test]
+fn a_rotation_is_forced_at_most_once_for_each_reason() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let mut force = |reason: &str| {
+        cluster.force("kubelet-client", reason);
+        cluster.pass_to(cluster.now() + 20 * MINUTE);
+        let done = cluster.settle();
+        issues(&done).iter().map(|issue| issue.reason.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(force("leaked"), ["forced rotation: leaked"]);
+    assert_eq!(force("leaked"), [""; 0]);
+    assert_eq!(force("again"), ["forced rotation: again"]);
+    assert_eq!(force("again"), [""; 0]);
+    assert_eq!(force(""), [""; 0]);
+}
+
+#[test]
+fn a_reason_is_remembered_through_later_rotations() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2)).force("kubelet-client", "leaked");
+    cluster.settle();
+    cluster.snapshot.settings.forced.clear();
+    cluster.go_to(day(20)); // it was refreshed on day 17
+    assert_eq!(cluster.secret(KUBELET_CLIENT).issued_at, Some(day(17)));
+    cluster.force("kubelet-client", "leaked");
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn every_row_can_be_forced_and_nobody_notices() {
+    let mut settled = Cluster::made();
+    settled.go_to(day(10));
+    let rows: Vec<&str> =
+        settled.planner.wiring().catalog.rows.iter().filter(|row| row.day == Day::Two).map(|row| row.id).collect();
+    for row in &rows {
+        let mut cluster = settled.clone();
+        cluster.force(row, "test");
+        cluster.go_to(day(11));
+        assert_eq!((&cluster.ended, &cluster.broken()), (&Vec::new(), &Vec::new()), "{row}");
+    }
+    let mut cluster = settled;
+    for reason in ["first", "second"] {
+        rows.iter().for_each(|row| cluster.force(row, reason));
+        cluster.go_to(cluster.now() + 5 * MINUTE);
+    }
+    cluster.go_to(day(11));
+    assert_eq!((&cluster.ended, &cluster.broken()), (&Vec::new(), &Vec::new()));
+}
+
+/// Restarts are welcome from Sunday 22:00 for two hours. Day 0 is a Thursday.
+fn with_window() -> Cluster<'static> {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(1)).snapshot.settings.windows.push(Window { from_minute: (6 * 24 + 22) * 60, minutes: 120 });
+    cluster
+}
+
+#[test]
+fn what_restarts_something_waits_for_the_window_and_the_rest_does_not() {
+    let cluster = with_window();
+    let report = cluster.plan_at(day(15)); // a Friday
+    let waits = report.waiting.iter().find(|it| it.slot == tls(KUBELET_CLIENT)).unwrap();
+    assert_eq!(
+        pending(waits),
+        "wait openshift-kube-apiserver/kubelet-client (past its refresh time day 15): \
+         maintenance window opens at day 17+10:00"
+    );
+    assert!(issue_of(&report.steps, KUBELET_CLIENT).is_none());
+    assert!(issue_of(&report.steps, AGGREGATOR_CLIENT).is_some());
+    let opens_at = day(17) + 10 * HOUR;
+    assert!(report.next_look <= opens_at);
+    assert!(issue_of(&cluster.plan_at(opens_at - SECOND).steps, KUBELET_CLIENT).is_none());
+    assert!(issue_of(&cluster.plan_at(opens_at).steps, KUBELET_CLIENT).is_some());
+}
+
+#[test]
+fn what_is_urgent_waits_for_no_window() {
+    let cluster = with_window();
+    // The next window after 80 % is too late.
+    let reason =
+        |cluster: &Cluster<'_>, at| issue_of(&cluster.plan_at(at).steps, KUBELET_CLIENT).map(|it| it.reason.clone());
+    assert_eq!(reason(&cluster, day(23)), Some(Reason::PastRefresh { since: day(15) }));
+    let mut lost = cluster.clone();
+    lost.delete_secret(KUBELET_CLIENT);
+    assert_eq!(reason(&lost, day(2)), Some(Reason::Absent));
+    let mut forced = cluster;
+    forced.force("kubelet-client", "planned");
+    assert_eq!(reason(&forced, day(2)), None);
+}
+
+#[test]
+fn what_somebody_else_writes_is_not_touched() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    cluster.snapshot.other_writers.insert(tls("openshift-etcd/etcd-signer"), "etcd-operator".to_owned());
+    cluster.delete_secret("openshift-etcd/etcd-peer-m0");
+    cluster.delete_bundle("openshift-etcd/etcd-ca-bundle");
+    cluster.delete_secret(KUBELET_CLIENT);
+    let report = cluster.plan();
+    // Another component goes on.
+    let [issue] = issues(&report.steps)[..] else { panic!("{}", text(&report)) };
+    assert_eq!(issue.row, "kubelet-client");
+    assert!(report.steps.iter().all(|step| !step.object.starts_with("openshift-etcd")), "{}", text(&report));
+    let expected =
+        Waiting::OtherWriter { object: "openshift-etcd/etcd-signer".to_owned(), writer: "etcd-operator".to_owned() };
+    assert!(report.waiting.iter().all(|it| it.waiting == expected), "{}", waiting(&report));
+    let waits = |object: &str| report.waiting.iter().any(|it| it.slot.object_text() == object);
+    assert!(waits("openshift-etcd/etcd-peer-m0") && waits("openshift-etcd/etcd-ca-bundle"), "{}", waiting(&report));
+    // Handed over, it is ours.
+    cluster.snapshot.settings.taken_over.insert("etcd".to_owned());
+    let report = cluster.plan();
+    assert_eq!(report.waiting, Vec::new());
+    assert!(issue_of(&report.steps, "openshift-etcd/etcd-peer-m0").is_some());
+    // And when the other writer is gone as well.
+    cluster.snapshot.settings.taken_over.clear();
+    cluster.snapshot.other_writers.clear();
+    assert_eq!(cluster.plan().steps, report.steps);
+}
+
+const LB_SIGNER: &str = "openshift-kube-apiserver-operator/loadbalancer-serving-signer";
+const LB: &str = "openshift-kube-apiserver/external-loadbalancer-serving-certkey";
+
+/// The key of the signer that kubeconfigs in people's homes know is lost.
+fn without_the_lb_key() -> Cluster<'static> {
+    let mut cluster = Cluster::installed();
+    cluster.go_to(day(5));
+    cluster.delete_secret(LB_SIGNER);
+    cluster.go_to(day(6));
+    cluster.ended.clear();
+    cluster
+}
+
+#[test]
+fn who_can_never_learn_of_a_new_signer_is_waited_for_as_long_as_possible() {
+    let mut cluster = without_the_lb_key();
+    cluster.go_to(day(20));
+    let report = cluster.plan();
+    expect![[r#"
+        wait openshift-kube-apiserver/external-loadbalancer-serving-certkey (past its refresh time day 15): until day 29+23:35, lest it break: kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver
+        wait openshift-kube-apiserver/internal-loadbalancer-serving-certkey (past its refresh time day 15): until day 29+23:35, lest it break: new node accepts internal-loadbalancer-serving-certkey of kube-apiserver
+    "#]].assert_eq(&waiting(&report));
+    let mut issued = None;
+    let end = cluster.secret(LB).certificate.validity.not_after;
+    cluster.go_watching(end, |cluster, report| {
+        if let Some(step) = report.steps.iter().find(|step| step.object == LB) {
+            assert!(step.risks.iter().any(|risk| risk.edge.starts_with("kubectl accepts")), "{step:?}");
+            issued.get_or_insert(cluster.now());
+        }
+    });
+    let left = issued.unwrap().duration_until(end);
+    assert_eq!(left.as_mins(), 25, "{}", days(&issued.unwrap().to_string()));
+}
+
+#[test]
+fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
+    let mut cluster = without_the_lb_key();
+    let consent = "kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver";
+    cluster.snapshot.settings.consent.insert(consent.to_owned());
+    cluster.go_to(day(20));
+    assert!(cluster.is_by(LB, LB_SIGNER));
+}
+
+#[test]
+fn the_circuit_breaker_opens_after_five_issues_in_an_hour_and_is_tried_again() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let spoil = |cluster: &mut Cluster<'_>| {
+        cluster.change_secret(AGGREGATOR_CLIENT, |state| state.names_issuer = false);
+        issues(&cluster.settle()).len()
+    };
+    for number in 0..5 {
+        cluster.pass_to(day(2) + number * MINUTE);
+        assert_eq!(spoil(&mut cluster), 1, "{number}");
+    }
+    cluster.pass_to(day(2) + 5 * MINUTE);
+    assert_eq!(spoil(&mut cluster), 0);
+    let report = cluster.plan();
+    expect![[r#"
+        wait openshift-kube-apiserver/aggregator-client (missing issuer name): circuit breaker: issued 5 times since day 2, not again before day 2+01:00
+        look again day 2+01:00
+    "#]].assert_eq(&text(&report));
+    // Others are not held up.
+    let mut other = cluster.clone();
+    other.delete_secret(KUBELET_CLIENT);
+    assert_eq!(issues(&other.settle()).len(), 1);
+    cluster.pass_to(report.next_look - SECOND);
+    assert_eq!(issues(&cluster.settle()).len(), 0);
+    cluster.pass_to(report.next_look);
+    assert_eq!(issues(&cluster.settle()).len(), 1);
+}
+
+#[test]
+fn no_more_are_in_the_making_than_allowed() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.settings.in_flight = 7;
+    let mut passes = 0;
+    loop {
+        let report = cluster.plan();
+        let issued = issues(&report.steps).len();
+        assert!(issued <= 7);
+        if report.steps.is_empty() {
+            break;
+        }
+        if issued == 7 {
+            assert!(report.waiting.iter().any(|it| it.waiting == Waiting::Pace { in_flight: 7 }) || passes == 5);
+        }
+        cluster.carry_out(&report.steps);
+        passes += 1;
+    }
+    assert_eq!(passes, 6); // 38 certificates
+    assert!(cluster.snapshot.secrets.iter().all(|(slot, found)| slot.is_file() || *found != Observed::Absent));
+}

@@ -1,0 +1,111 @@
+//! The next look is exact: before it time alone changes nothing, and at it something does.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::fixture::{Cluster, SECOND, day};
+use super::text::{days, short, text};
+use crate::catalog::TimeScale;
+use crate::plan::Report;
+use crate::rules::{Mode, Observed};
+use crate::snapshot::Window;
+
+/// What waits, and what for: neither since when it is due, nor at which instant it would show.
+fn waits(report: &Report) -> BTreeSet<String> {
+    report.waiting.iter().map(|it| format!("{}: {}", it.slot, short(&it.waiting))).collect()
+}
+
+fn between(from: Timestamp, to: Timestamp) -> BTreeSet<Timestamp> {
+    let to = to.min(from + day(0).duration_until(day(200)));
+    let length = from.duration_until(to).as_secs();
+    let at = |seconds: i64| from + SECOND * i32::try_from(seconds).unwrap();
+    [1, 901, length / 3, length / 2, length - 1].into_iter().map(at).filter(|it| from < *it && *it < to).collect()
+}
+
+/// Goes on from look to look and checks each; how many there were.
+fn check(cluster: &mut Cluster<'_>, to: Timestamp) -> usize {
+    check_looks(cluster, to, true)
+}
+
+/// Where a look may be for nothing, at least nothing happens before it.
+pub(super) fn check_looks(cluster: &mut Cluster<'_>, to: Timestamp, never_for_nothing: bool) -> usize {
+    let mut looks = 0;
+    while cluster.now() < to {
+        cluster.settle();
+        let report = cluster.plan();
+        let next = report.next_look.min(cluster.rolls_at().unwrap_or(Timestamp::MAX));
+        for at in between(cluster.now(), next) {
+            let meanwhile = cluster.plan_at(at);
+            let same = meanwhile.steps.is_empty() && waits(&meanwhile) == waits(&report);
+            let (was, is) = (text(&report), text(&meanwhile));
+            assert!(same, "{} says:\n{was}but {} says:\n{is}", days(&report.at.to_string()), days(&at.to_string()));
+        }
+        let by_time_alone = cluster.rolls_at().is_none_or(|rolls_at| report.next_look < rolls_at);
+        cluster.pass_to(next.min(to));
+        if never_for_nothing && by_time_alone && next <= to {
+            let (then, soon) = (cluster.plan(), cluster.plan_at(next + SECOND));
+            let differs = |it: &Report| !it.steps.is_empty() || waits(it) != waits(&report);
+            let was = text(&report);
+            assert!(differs(&then) || differs(&soon), "for nothing: {}{was}", days(&report.at.to_string()));
+        }
+        looks += 1;
+    }
+    looks
+}
+
+#[test]
+fn nothing_happens_before_the_next_look_and_something_does_at_it() {
+    for mut cluster in [Cluster::installed(), Cluster::made()] {
+        let looks = check(&mut cluster, day(430));
+        assert!(looks > 50, "{looks}");
+    }
+}
+
+#[test]
+fn the_next_look_is_exact_while_rotations_wait_for_static_pods() {
+    let mut cluster = Cluster::made();
+    check(&mut cluster, day(3));
+    cluster.restarts = false;
+    for row in ["etcd-signer", "etcd-metric-signer", "csr-signer-signer", "localhost-serving-signer", "signing-key"] {
+        cluster.force(row, "test");
+    }
+    check(&mut cluster, day(70));
+}
+
+#[test]
+fn the_next_look_is_exact_while_somebody_who_never_learns_is_waited_for() {
+    let mut cluster = Cluster::installed();
+    cluster.go_to(day(5));
+    cluster.delete_secret("openshift-kube-apiserver-operator/loadbalancer-serving-signer");
+    cluster.delete_secret("openshift-service-ca/signing-key");
+    check(&mut cluster, day(70));
+}
+
+#[test]
+fn the_next_look_is_exact_with_windows_and_without_a_policy() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(1));
+    cluster.snapshot.settings.windows.push(Window { from_minute: 300, minutes: 60 });
+    check(&mut cluster.clone(), day(70));
+    cluster.snapshot.policy = Observed::Unreadable { why: "forbidden".to_owned() };
+    check(&mut cluster, day(70));
+}
+
+#[test]
+fn nothing_happens_before_the_next_look_of_a_recovery() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(1)).snapshot.settings.mode = Mode::OnlyWhenExpired;
+    check_looks(&mut cluster, day(70), false);
+}
+
+#[test]
+fn the_next_look_of_a_rehearsal_is_exact() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.settings.time_scale = TimeScale::SHORT;
+    cluster.settle();
+    cluster.roll();
+    let looks = check(&mut cluster, day(1));
+    assert!(looks > 50, "{looks}");
+    assert_eq!(cluster.ended, Vec::<String>::new());
+}

@@ -1,0 +1,180 @@
+//! What is lost comes back without breaking anything: deleted bundles, deleted signers.
+
+use std::sync::LazyLock;
+
+use expect_test::expect;
+
+use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues, tls};
+use super::text::{days, steps, text};
+use crate::catalog::{BundleInput, Day, Instance};
+use crate::rules::{Observed, Reason};
+
+const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
+const LEAF: &str = "openshift-kube-apiserver/aggregator-client";
+const BUNDLE: &str = "openshift-config-managed/kube-apiserver-aggregator-client-ca";
+const COPIES: [&str; 2] =
+    ["openshift-kube-apiserver/aggregator-client-ca", "openshift-kube-controller-manager/aggregator-client-ca"];
+
+/// The signer was rotated on day 292, and its certificate is still by the old one.
+fn rotated() -> Cluster<'static> {
+    static ROTATED: LazyLock<Cluster<'static>> = LazyLock::new(|| {
+        let mut cluster = Cluster::made();
+        cluster.go_to(day(293));
+        assert!(!cluster.is_by(LEAF, SIGNER));
+        cluster
+    });
+    ROTATED.clone()
+}
+
+fn members(cluster: &Cluster<'_>, bundle: &str) -> String {
+    let ids: Vec<String> = cluster.bundle(bundle).members.iter().map(ToString::to_string).collect();
+    days(&ids.join(", "))
+}
+
+#[test]
+fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need() {
+    let mut cluster = rotated();
+    let before = members(&cluster, BUNDLE);
+    // Gone everywhere: what the signer was before says what certificates still need.
+    [BUNDLE].iter().chain(&COPIES).for_each(|bundle| cluster.delete_bundle(bundle));
+    let report = cluster.plan();
+    expect![[r#"
+        publish openshift-config-managed/kube-apiserver-aggregator-client-ca: configmap doesn't exist
+        copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-apiserver/aggregator-client-ca
+        copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-controller-manager/aggregator-client-ca
+        look again day 300
+    "#]].assert_eq(&text(&report));
+    cluster.settle();
+    assert_eq!(members(&cluster, BUNDLE), before);
+    // The certificate follows the signer in its own time, and what nobody needs any more ends.
+    let mut followed = None;
+    cluster.go_watching(day(370), |cluster, _| {
+        if cluster.is_by(LEAF, SIGNER) {
+            followed.get_or_insert(cluster.now());
+        }
+    });
+    assert_eq!(days(&followed.unwrap().to_string()), "day 300");
+    assert_eq!(cluster.bundle(BUNDLE).members, [cluster.secret(SIGNER).certificate.id.clone()]);
+}
+
+#[test]
+fn a_certificate_whose_signer_is_known_nowhere_follows_a_rebuilt_bundle_at_once() {
+    let mut cluster = rotated();
+    [BUNDLE].iter().chain(&COPIES).for_each(|bundle| cluster.delete_bundle(bundle));
+    cluster.change_secret(SIGNER, |signer| signer.superseded.clear());
+    let report = cluster.plan();
+    assert_eq!(issue_of(&report.steps, LEAF).map(|issue| &issue.reason), Some(&Reason::IssuerNotInBundle));
+    cluster.settle();
+}
+
+#[test]
+fn every_bundle_alone_comes_back_with_all_that_it_had() {
+    let cluster = rotated();
+    for bundle in cluster.planner.wiring().catalog.bundles.iter().filter(|it| it.day == Day::Two) {
+        let home = cluster.planner.wiring().bundle(bundle.id).unwrap().home.clone();
+        for found in [Observed::Absent, Observed::Unreadable { why: "no PEM".to_owned() }] {
+            let mut hurt = cluster.clone();
+            let before = hurt.snapshot.bundles.insert(home.clone(), found).unwrap();
+            let done = hurt.settle();
+            assert_eq!(issues(&done).len(), 0, "{}", steps(&done));
+            let after = &hurt.snapshot.bundles[&home];
+            assert_eq!(after.present().map(|it| &it.members), before.present().map(|it| &it.members), "{home}");
+        }
+    }
+}
+
+#[test]
+fn every_secret_alone_comes_back() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(4));
+    for home in cluster.snapshot.secrets.keys().filter(|slot| !slot.is_file()) {
+        let mut hurt = cluster.clone();
+        hurt.snapshot.secrets.insert(home.clone(), Observed::Absent);
+        let rolls = hurt.now() + HOUR;
+        hurt.go_to(rolls);
+        assert!(hurt.snapshot.secrets[home].present().is_some(), "{home}");
+        hurt.go_to(day(5));
+        assert_eq!(hurt.ended, Vec::<String>::new(), "{home}");
+    }
+}
+
+#[test]
+fn a_deleted_signer_leaves_its_certificates_and_its_place_in_the_bundle() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    let old = cluster.secret(SIGNER).certificate.clone();
+    cluster.delete_secret(SIGNER);
+    expect![[r#"
+        issue openshift-kube-apiserver-operator/aggregator-client-signer: secret doesn't exist
+        publish openshift-config-managed/kube-apiserver-aggregator-client-ca: signer update: added [openshift-kube-apiserver-operator/aggregator-client-signer@day 3], removed []
+        copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-apiserver/aggregator-client-ca
+        copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-controller-manager/aggregator-client-ca
+        look again day 15
+    "#]].assert_eq(&text(&cluster.plan()));
+    cluster.settle();
+    assert!(cluster.bundle(BUNDLE).members.contains(&old.id));
+    assert_eq!(cluster.secret(LEAF).certificate.signed_by.as_ref(), Some(&old.subject));
+    cluster.go_to(day(20));
+    assert_eq!(cluster.ended, Vec::<String>::new());
+    assert!(cluster.is_by(LEAF, SIGNER));
+}
+
+#[test]
+fn certificates_that_follow_at_once_follow_a_deleted_signer_when_their_verifiers_have_the_bundle() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).restarts = false;
+    let signer = "openshift-etcd/etcd-signer";
+    let old = cluster.secret(signer).certificate.id.clone();
+    cluster.delete_secret(signer);
+    let done = cluster.settle();
+    assert_eq!(issues(&done).iter().map(|issue| issue.row).collect::<Vec<_>>(), ["etcd-signer"]);
+    assert!(cluster.bundle("openshift-etcd/etcd-ca-bundle").members.contains(&old));
+    cluster.go_to(day(4));
+    assert!(!cluster.is_by("openshift-etcd/etcd-peer-m0", signer));
+    cluster.roll();
+    cluster.go_to(day(5));
+    assert_eq!(cluster.ended, Vec::<String>::new());
+    assert!(cluster.is_by("openshift-etcd/etcd-peer-m0", signer));
+}
+
+#[test]
+fn an_unusable_signer_heals_and_nobody_notices() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    cluster.snapshot.secrets.insert(tls(SIGNER), Observed::Unreadable { why: "tls.crt is empty".to_owned() });
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, SIGNER).unwrap();
+    assert_eq!(issue.reason, Reason::Unreadable { why: "tls.crt is empty".to_owned() });
+    cluster.go_to(day(20));
+    assert_eq!(cluster.ended, Vec::<String>::new());
+}
+
+#[test]
+fn a_damaged_bundle_keeps_what_can_be_read_and_gets_back_what_is_needed() {
+    let mut cluster = rotated();
+    let before = members(&cluster, BUNDLE);
+    let Observed::Present(state) = cluster.snapshot.bundles.get_mut(&ca(BUNDLE)).unwrap() else { panic!() };
+    state.members.clear();
+    state.damage.push("block 1 is no certificate".to_owned());
+    cluster.settle();
+    assert_eq!(members(&cluster, BUNDLE), before);
+}
+
+#[test]
+fn a_signer_that_is_lost_with_its_bundle_is_missed_by_nobody() {
+    let mut settled = Cluster::made();
+    settled.go_to(day(4));
+    let catalog = settled.planner.wiring().catalog;
+    for bundle in catalog.bundles.iter().filter(|it| it.day == Day::Two) {
+        let home = settled.planner.wiring().bundle(bundle.id).unwrap().home.clone();
+        for input in bundle.inputs {
+            let BundleInput::History(signer) = *input else { continue };
+            let mut cluster = settled.clone();
+            let slot = cluster.planner.wiring().home(catalog.row(signer).unwrap(), &Instance::Cluster);
+            cluster.snapshot.secrets.insert(slot, Observed::Absent);
+            cluster.snapshot.bundles.insert(home.clone(), Observed::Absent);
+            cluster.go_to(day(5));
+            assert_eq!(cluster.ended, Vec::<String>::new(), "{signer} and {home}");
+        }
+    }
+}

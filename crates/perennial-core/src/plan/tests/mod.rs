@@ -1,0 +1,22 @@
+//! The planner on whole snapshots: scenarios in words, with days for instants. Day 0 is noon of an arbitrary day.
+
+mod crash;
+mod cross;
+mod etcd;
+mod fixture;
+mod forecast;
+mod foreign;
+mod gates;
+mod look;
+mod lost;
+mod outage;
+mod policy;
+mod promotion;
+mod recovery;
+mod rows;
+mod scope;
+mod text;
+mod totality;
+mod trouble;
+mod verify;
+mod writes;

@@ -1,0 +1,135 @@
+//! csr-signer is promoted to where it signs when whoever verifies has the bundle with it: by proof, not by its age.
+
+use jiff::Timestamp;
+
+use super::fixture::{Cluster, HOUR, MINUTE, day, issue_of, living, tls};
+use super::text::{days, text};
+use crate::plan::{Action, Report};
+use crate::rules::{Observed, SecretState};
+
+const SOURCE: &str = "openshift-kube-controller-manager-operator/csr-signer";
+const TARGET: &str = "openshift-kube-controller-manager/csr-signer";
+
+fn settled() -> Cluster<'static> {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    cluster
+}
+
+fn promotes(report: &Report) -> bool {
+    report.steps.iter().any(|step| step.object == TARGET && matches!(step.action, Action::CopySecret(_)))
+}
+
+/// When it is promoted, if static pods restart half an hour after a change.
+fn promoted_at(mut cluster: Cluster<'_>) -> String {
+    let mut at: Option<Timestamp> = None;
+    cluster.go_watching(day(4), |cluster, report| {
+        if promotes(report) {
+            at.get_or_insert(cluster.now());
+        }
+    });
+    assert_eq!(cluster.secret(TARGET).certificate.id, cluster.secret(SOURCE).certificate.id);
+    assert_eq!(cluster.ended, Vec::<String>::new());
+    at.map_or("never".to_owned(), |at| days(&at.to_string()))
+}
+
+fn expired(state: &SecretState) -> Observed<SecretState> {
+    Observed::Present(living(state, day(0), day(1)))
+}
+
+#[test]
+fn what_is_the_same_stays() {
+    assert_eq!(promoted_at(settled()), "never");
+}
+
+#[test]
+fn what_is_missing_incomplete_or_unreadable_is_promoted_at_once() {
+    for found in [Observed::Absent, Observed::Unreadable { why: "tls.key is missing".to_owned() }] {
+        let mut cluster = settled();
+        cluster.set_secret(TARGET, found.clone());
+        assert!(promotes(&cluster.plan()));
+        // Even a new one: nobody is served by nothing.
+        cluster.force("csr-signer", "test");
+        assert_eq!(promoted_at(cluster), "day 2");
+    }
+}
+
+#[test]
+fn a_new_one_is_promoted_when_everybody_has_the_bundle() {
+    // The original waits five minutes. Here the API server's static pods must run it, and it reloads within 15 minutes.
+    let mut cluster = settled();
+    cluster.force("csr-signer", "test");
+    assert_eq!(promoted_at(cluster.clone()), "day 2+00:30");
+    cluster.settle();
+    cluster.roll();
+    assert_eq!(promoted_at(cluster), "day 2+00:15");
+}
+
+#[test]
+fn a_new_one_is_not_promoted_while_a_static_pod_lacks_it() {
+    let mut cluster = settled();
+    cluster.restarts = false;
+    cluster.force("csr-signer", "test");
+    cluster.settle();
+    cluster.roll_node("m0");
+    cluster.roll_node("m2");
+    cluster.go_watching(day(3), |_, report| assert!(!promotes(report), "{}", text(report)));
+    cluster.roll_node("m1");
+    assert!(promotes(&cluster.plan()));
+}
+
+#[test]
+fn one_that_has_not_begun_is_promoted_when_it_has() {
+    // The original adds five minutes; whoever could not have it yet is waited for already.
+    let mut cluster = settled();
+    cluster.change_secret(SOURCE, |state| *state = living(state, day(2) + HOUR, day(25)));
+    assert_eq!(promoted_at(cluster), "day 2+01:00");
+}
+
+#[test]
+fn what_has_expired_is_replaced_at_once_even_by_one_that_has_not_begun() {
+    let mut cluster = settled();
+    let old = cluster.secret(TARGET).clone();
+    cluster.set_secret(TARGET, expired(&old));
+    cluster.snapshot.certificates.insert(cluster.secret(TARGET).certificate.clone());
+    let report = cluster.plan();
+    assert!(promotes(&report), "{}", text(&report));
+    cluster.change_secret(SOURCE, |state| *state = living(state, day(2) + HOUR, day(25)));
+    let report = cluster.plan();
+    assert!(promotes(&report), "{}", text(&report));
+}
+
+#[test]
+fn where_both_have_expired_a_new_one_is_made_and_promoted() {
+    // The original leaves both; here the source is ours as well.
+    let mut cluster = settled();
+    cluster.change_secret(SOURCE, |state| *state = living(state, day(0), day(1)));
+    let state = cluster.secret(SOURCE).clone();
+    for target in [Observed::Present(state), Observed::Absent] {
+        let mut cluster = cluster.clone();
+        cluster.set_secret(TARGET, target);
+        let report = cluster.plan();
+        assert!(issue_of(&report.steps, SOURCE).is_some() && promotes(&report), "{}", text(&report));
+    }
+}
+
+#[test]
+fn an_unreadable_source_is_made_again_and_the_target_serves_on() {
+    // The original stops with an error.
+    let mut cluster = settled();
+    cluster.snapshot.secrets.insert(tls(SOURCE), Observed::Unreadable { why: "no PEM".to_owned() });
+    let report = cluster.plan();
+    assert!(issue_of(&report.steps, SOURCE).is_some() && !promotes(&report), "{}", text(&report));
+    assert_eq!(promoted_at(cluster), "day 2+00:30");
+}
+
+#[test]
+fn certificates_of_an_earlier_one_are_accepted_until_they_end() {
+    let mut cluster = settled();
+    let old = cluster.secret(TARGET).certificate.clone();
+    cluster.force("csr-signer", "test");
+    cluster.go_to(day(29));
+    assert!(cluster.bundle("openshift-kube-apiserver/client-ca").members.contains(&old.id));
+    cluster.go_to(day(30) + 30 * MINUTE);
+    assert!(!cluster.bundle("openshift-kube-apiserver/client-ca").members.contains(&old.id));
+}

@@ -1,0 +1,106 @@
+//! A plan is a function of its snapshot, and a snapshot says everything.
+
+use std::sync::LazyLock;
+
+use super::fixture::{Cluster, builtin, ca, day, tls};
+use crate::plan::Scope;
+use crate::rules::Observed;
+use crate::snapshot::{Incomplete, Snapshot};
+
+/// New, installed, rotating, waiting and old.
+static CLUSTERS: LazyLock<Vec<Cluster<'static>>> = LazyLock::new(|| {
+    let mut rotating = Cluster::made();
+    rotating.go_to(day(2)).restarts = false;
+    rotating.force("etcd-signer", "test");
+    rotating.force("signing-key", "test");
+    let mut waiting = rotating.clone();
+    waiting.settle();
+    waiting.snapshot.policy = Observed::Unreadable { why: "forbidden".to_owned() };
+    let mut old = Cluster::installed();
+    old.go_to(day(292)).pass_to(day(300));
+    vec![Cluster::nothing(), Cluster::installed(), rotating, waiting, old]
+});
+
+#[test]
+fn the_same_snapshot_gives_the_same_plan_to_the_byte() {
+    for cluster in CLUSTERS.iter() {
+        let json = || serde_json::to_string(&cluster.plan()).unwrap();
+        assert_eq!(json(), json());
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_written_and_read_gives_the_same_plan() {
+    for cluster in CLUSTERS.iter() {
+        let json = serde_json::to_string(&cluster.snapshot).unwrap();
+        let read: Snapshot = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, cluster.snapshot);
+        assert_eq!(serde_json::to_string(&read).unwrap(), json);
+        assert_eq!(read.check(builtin().wiring()), Ok(()));
+        assert_eq!(builtin().plan(&read, &Scope::All), cluster.plan());
+    }
+}
+
+#[test]
+fn a_snapshot_holds_no_key() {
+    for cluster in CLUSTERS.iter() {
+        let json = serde_json::to_string(&cluster.snapshot).unwrap() + &serde_json::to_string(&cluster.plan()).unwrap();
+        assert!(!json.contains("PRIVATE") && !json.contains("tls.key"));
+    }
+}
+
+/// What is wrong with a snapshot after a change.
+fn check(change: impl FnOnce(&mut Snapshot), expected: &str) {
+    let mut snapshot = Cluster::made().snapshot;
+    change(&mut snapshot);
+    assert_eq!(snapshot.check(builtin().wiring()).unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn a_snapshot_that_does_not_say_everything_is_refused() {
+    check(|it| it.version = 7, "the snapshot has version 7; this program reads version 1");
+    check(
+        |it| drop(it.secrets.remove(&tls("openshift-etcd/etcd-signer"))),
+        "the snapshot does not say whether secret openshift-etcd/etcd-signer:tls.crt is absent, unreadable or present",
+    );
+    check(
+        |it| drop(it.secrets.remove(&tls("openshift-kube-controller-manager/csr-signer"))),
+        "the snapshot does not say whether secret openshift-kube-controller-manager/csr-signer:tls.crt is absent, \
+         unreadable or present",
+    );
+    check(
+        |it| drop(it.bundles.remove(&ca("openshift-kube-apiserver/client-ca"))),
+        "the snapshot does not say whether bundle openshift-kube-apiserver/client-ca:ca-bundle.crt is absent, \
+         unreadable or present",
+    );
+    check(
+        |it| drop(it.bundles.remove(&ca("openshift-kube-apiserver/user-client-ca"))),
+        "the snapshot does not say whether bundle openshift-kube-apiserver/user-client-ca:ca-bundle.crt is absent, \
+         unreadable or present",
+    );
+    // A node that nobody has looked for in the Secrets.
+    check(
+        |it| drop(it.nodes.insert("m9".to_owned(), vec!["10.0.0.9".parse().unwrap()])),
+        "the snapshot does not say whether secret openshift-etcd/etcd-all-certs:etcd-peer-m9.crt is absent, \
+         unreadable or present",
+    );
+}
+
+#[test]
+fn a_snapshot_that_speaks_of_unknown_certificates_is_refused() {
+    let mut snapshot = Cluster::made().snapshot;
+    let slot = tls("openshift-etcd/etcd-signer");
+    let id = snapshot.secrets[&slot].present().unwrap().certificate.id.clone();
+    snapshot.certificates.retain(|certificate| certificate.id != id);
+    let found = snapshot.check(builtin().wiring()).unwrap_err();
+    assert!(matches!(&found, Incomplete::Undescribed { id: unknown, .. } if *unknown == id), "{found}");
+    assert!(found.to_string().starts_with("the snapshot speaks of the certificate openshift-etcd/etcd-signer@"));
+}
+
+#[test]
+fn fields_that_this_version_does_not_know_are_refused() {
+    let json = serde_json::to_string(&Cluster::nothing().snapshot).unwrap();
+    let more = json.replacen('{', "{\"surprise\":1,", 1);
+    let error = serde_json::from_str::<Snapshot>(&more).unwrap_err().to_string();
+    assert!(error.contains("unknown field `surprise`"), "{error}");
+}

@@ -1,0 +1,242 @@
+//! What a write contains: everything, so that whoever carries it out decides nothing.
+
+use std::collections::BTreeSet;
+
+use expect_test::expect;
+
+use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues, living, tls};
+use super::text::{days, short, text};
+use crate::catalog::{Catalog, Span, Succession};
+use crate::plan::{Issue, Planner, Scope};
+use crate::rules::{Observed, Reason};
+use crate::spec::{Host, SubjectSpec};
+
+/// Everything about a certificate to make, in a line.
+fn words(issue: &Issue) -> String {
+    let subject = match &issue.spec.subject {
+        SubjectSpec::New(subject) => {
+            let parts =
+                |name: &str, values: &[String]| values.iter().map(|it| format!(" {name}={it}")).collect::<String>();
+            let groups = parts("O", &subject.organizations) + &parts("OU", &subject.organizational_units);
+            format!("CN={}{groups}", subject.common_name.replace(&issue_second(issue), "<now>"))
+        }
+        SubjectSpec::Kept(der) => format!("kept {}", String::from_utf8_lossy(der)),
+    };
+    let list = |items: Vec<String>| items.join(" ");
+    let hosts = list(issue.spec.hosts.iter().map(Host::to_string).collect());
+    let chain = list(issue.chain.iter().map(|id| id.to_string()).collect());
+    let validity = issue.spec.validity;
+    let signer = issue.signer.as_ref().map_or("itself", |(slot, _)| slot.object_text());
+    let text = format!(
+        "{} [{subject}] {} {} ({}), {} to {}, by {signer}, chain [{chain}], at [{hosts}]",
+        issue.slot.object_text(),
+        issue.spec.usage,
+        issue.spec.key,
+        issue.key_source,
+        validity.not_before,
+        validity.not_after,
+    );
+    days(&text)
+}
+
+/// The instant of issue as subjects have it.
+fn issue_second(issue: &Issue) -> String {
+    let at = issue.spec.validity.not_before + crate::issuance::BACKDATE.scaled(crate::catalog::TimeScale::FULL);
+    at.as_second().to_string()
+}
+
+#[test]
+fn every_certificate_is_described_completely() {
+    let mut cluster = Cluster::nothing();
+    cluster.leave("m1");
+    cluster.leave("m2");
+    let lines: Vec<String> = issues(&cluster.plan().steps).into_iter().map(words).collect();
+    expect![[r#"
+        openshift-kube-apiserver-operator/aggregator-client-signer [CN=aggregator-client-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 365, by itself, chain [], at []
+        openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer [CN=kube-apiserver-to-kubelet-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 365, by itself, chain [], at []
+        openshift-kube-apiserver-operator/localhost-serving-signer [CN=localhost-serving-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 3650, by itself, chain [], at []
+        openshift-kube-apiserver-operator/service-network-serving-signer [CN=service-network-serving-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 3650, by itself, chain [], at []
+        openshift-kube-apiserver-operator/loadbalancer-serving-signer [CN=loadbalancer-serving-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 3650, by itself, chain [], at []
+        openshift-kube-apiserver-operator/localhost-recovery-serving-signer [CN=localhost-recovery-serving-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 3650, by itself, chain [], at []
+        openshift-kube-apiserver-operator/kube-control-plane-signer [CN=kube-control-plane-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 365, by itself, chain [], at []
+        openshift-kube-apiserver-operator/node-system-admin-signer [CN=node-system-admin-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 365, by itself, chain [], at []
+        openshift-kube-controller-manager-operator/csr-signer-signer [CN=csr-signer-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 60, by itself, chain [], at []
+        openshift-kube-controller-manager-operator/csr-signer [CN=kube-csr-signer_@<now>] signer RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-controller-manager-operator/csr-signer-signer, chain [openshift-kube-controller-manager-operator/csr-signer-signer@day 0], at []
+        openshift-etcd/etcd-signer [CN=openshift-etcd_etcd-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 1825, by itself, chain [], at []
+        openshift-etcd/etcd-metric-signer [CN=openshift-etcd_etcd-metric-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 1825, by itself, chain [], at []
+        openshift-service-ca/signing-key [CN=openshift-service-serving-signer@<now>] signer RSA 2048 (platform), day -1+23:55 to day 790, by itself, chain [], at []
+        openshift-kube-apiserver/aggregator-client [CN=system:openshift-aggregator] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/aggregator-client-signer, chain [], at []
+        openshift-kube-apiserver/kubelet-client [CN=system:kube-apiserver O=kube-master] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer, chain [], at []
+        openshift-kube-apiserver/localhost-serving-cert-certkey [CN=127.0.0.1] serving RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/localhost-serving-signer, chain [openshift-kube-apiserver-operator/localhost-serving-signer@day 0], at [localhost 127.0.0.1]
+        openshift-kube-apiserver/service-network-serving-certkey [CN=172.30.0.1] serving RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/service-network-serving-signer, chain [openshift-kube-apiserver-operator/service-network-serving-signer@day 0], at [kubernetes kubernetes.default kubernetes.default.svc kubernetes.default.svc.cluster.local openshift openshift.default openshift.default.svc openshift.default.svc.cluster.local 172.30.0.1]
+        openshift-kube-apiserver/external-loadbalancer-serving-certkey [CN=api.test] serving RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/loadbalancer-serving-signer, chain [openshift-kube-apiserver-operator/loadbalancer-serving-signer@day 0], at [api.test]
+        openshift-kube-apiserver/internal-loadbalancer-serving-certkey [CN=api-int.test] serving RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/loadbalancer-serving-signer, chain [openshift-kube-apiserver-operator/loadbalancer-serving-signer@day 0], at [api-int.test]
+        openshift-kube-apiserver/localhost-recovery-serving-certkey [CN=localhost-recovery] serving RSA 2048 (platform), day -1+23:55 to day 3650, by openshift-kube-apiserver-operator/localhost-recovery-serving-signer, chain [openshift-kube-apiserver-operator/localhost-recovery-serving-signer@day 0], at [localhost-recovery]
+        openshift-config-managed/kube-controller-manager-client-cert-key [CN=system:kube-controller-manager] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/kube-control-plane-signer, chain [], at []
+        openshift-config-managed/kube-scheduler-client-cert-key [CN=system:kube-scheduler] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/kube-control-plane-signer, chain [], at []
+        openshift-kube-apiserver/control-plane-node-admin-client-cert-key [CN=system:control-plane-node-admin O=system:masters] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/kube-control-plane-signer, chain [], at []
+        openshift-kube-apiserver/check-endpoints-client-cert-key [CN=system:serviceaccount:openshift-kube-apiserver:check-endpoints] client RSA 2048 (platform), day -1+23:55 to day 30, by openshift-kube-apiserver-operator/kube-control-plane-signer, chain [], at []
+        openshift-kube-apiserver-operator/node-system-admin-client [CN=system:admin O=system:masters] client RSA 2048 (platform), day -1+23:55 to day 365, by openshift-kube-apiserver-operator/node-system-admin-signer, chain [], at []
+        openshift-etcd/etcd-peer-m0 [CN=10.0.0.0] peer RSA 2048 (platform), day -1+23:55 to day 1095, by openshift-etcd/etcd-signer, chain [], at [localhost etcd.kube-system.svc etcd.kube-system.svc.cluster.local etcd.openshift-etcd.svc etcd.openshift-etcd.svc.cluster.local 127.0.0.1 ::1 10.0.0.0 127.0.0.1 ::1 10.0.0.0]
+        openshift-etcd/etcd-serving-m0 [CN=10.0.0.0] peer RSA 2048 (platform), day -1+23:55 to day 1095, by openshift-etcd/etcd-signer, chain [], at [localhost etcd.kube-system.svc etcd.kube-system.svc.cluster.local etcd.openshift-etcd.svc etcd.openshift-etcd.svc.cluster.local 127.0.0.1 ::1 10.0.0.0 127.0.0.1 ::1 10.0.0.0]
+        openshift-etcd/etcd-serving-metrics-m0 [CN=10.0.0.0] peer RSA 2048 (platform), day -1+23:55 to day 1095, by openshift-etcd/etcd-metric-signer, chain [], at [localhost etcd.kube-system.svc etcd.kube-system.svc.cluster.local etcd.openshift-etcd.svc etcd.openshift-etcd.svc.cluster.local 127.0.0.1 ::1 10.0.0.0 127.0.0.1 ::1 10.0.0.0]
+        openshift-etcd/etcd-client [CN=etcd-client O=etcd-client O=system:etcd] client RSA 2048 (platform), day -1+23:55 to day 1095, by openshift-etcd/etcd-signer, chain [], at []
+        openshift-etcd/etcd-metric-client [CN=etcd-metric O=etcd-metric O=system:etcd] client RSA 2048 (platform), day -1+23:55 to day 1095, by openshift-etcd/etcd-metric-signer, chain [], at []
+        shop/db-tls [CN=*.db.shop.svc] serving RSA 2048 (platform), day -1+23:55 to day 730, by openshift-service-ca/signing-key, chain [openshift-service-ca/signing-key@day 0], at [db.shop.svc db.shop.svc.cluster.local *.db.shop.svc *.db.shop.svc.cluster.local]
+        shop/web-tls [CN=web.shop.svc] serving RSA 2048 (platform), day -1+23:55 to day 730, by openshift-service-ca/signing-key, chain [openshift-service-ca/signing-key@day 0], at [web.shop.svc web.shop.svc.cluster.local]"#]].assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn each_object_is_issued_once_however_many_share_its_signer() {
+    let mut cluster = Cluster::installed();
+    cluster.go_watching(day(330), |_, report| {
+        let objects: BTreeSet<_> = issues(&report.steps).iter().map(|issue| issue.slot.clone()).collect();
+        assert_eq!(objects.len(), issues(&report.steps).len(), "{}", text(report));
+        let written: BTreeSet<_> = report.steps.iter().map(|step| &step.object).collect();
+        assert_eq!(written.len(), report.steps.len(), "{}", text(report));
+    });
+}
+
+#[test]
+fn a_certificate_ends_with_its_signer_at_the_latest() {
+    let (signer, leaf) =
+        ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    cluster.change_secret(signer, |state| *state = living(state, day(0), day(20)));
+    cluster.delete_secret(leaf);
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, leaf).unwrap();
+    assert_eq!(days(&issue.spec.validity.not_before.to_string()), "day 2+23:55");
+    assert_eq!(issue.spec.validity.not_after, day(20));
+}
+
+#[test]
+fn a_certificate_waits_for_a_signer_that_has_not_begun() {
+    let (signer, leaf) =
+        ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    // As after a look by somebody whose clock was ahead.
+    cluster.change_secret(signer, |state| *state = living(state, day(5), day(300)));
+    cluster.delete_secret(leaf);
+    cluster.settle();
+    let report = cluster.plan();
+    expect![[r#"
+        wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
+        look again day 5
+    "#]].assert_eq(&text(&report));
+    assert_eq!(cluster.plan_at(day(5) - SECOND).steps, Vec::new());
+    assert!(issue_of(&cluster.plan_at(day(5)).steps, leaf).is_some());
+}
+
+#[test]
+fn a_name_that_changed_is_followed_at_once() {
+    let leaf = "openshift-kube-apiserver/internal-loadbalancer-serving-certkey";
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    cluster.snapshot.cluster.api_internal = Some(Host::parse("api-int.new.test"));
+    let report = cluster.plan();
+    let [issue] = issues(&report.steps)[..] else { panic!("{}", text(&report)) };
+    assert_eq!(issue.slot, tls(leaf));
+    assert_eq!(
+        issue.reason.to_string(),
+        "hostnames differ: existing-not-required [api-int.test], required-not-existing [api-int.new.test]"
+    );
+    assert_eq!(issue.spec.hosts, [Host::parse("api-int.new.test")]);
+    cluster.settle();
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn an_address_in_another_spelling_is_no_other_name() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.nodes.insert("m0".to_owned(), vec!["2001:0DB8:0::0:1".parse().unwrap()]);
+    cluster.settle();
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn without_a_name_a_server_waits_and_the_others_go_on() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.cluster.api_external = None;
+    let report = cluster.plan();
+    let waits: Vec<String> = report.waiting.iter().map(|it| format!("{}: {}", it.name, short(&it.waiting))).collect();
+    let expected = "external-loadbalancer-serving-certkey: its names are not known: the cluster does not say its external API address";
+    assert_eq!(waits, [expected]);
+    assert!(issue_of(&report.steps, "openshift-kube-apiserver/internal-loadbalancer-serving-certkey").is_some());
+}
+
+#[test]
+fn a_signer_below_another_brings_its_issuer() {
+    let object = "openshift-kube-controller-manager-operator/csr-signer";
+    let root = "openshift-kube-controller-manager-operator/csr-signer-signer";
+    let mut cluster = Cluster::made();
+    let check = |cluster: &Cluster<'_>| {
+        let plan = cluster.plan();
+        let issue = issue_of(&plan.steps, object).unwrap();
+        assert_eq!(issue.chain, [cluster.secret(root).certificate.id.clone()]);
+        assert_eq!(issue.signer.as_ref().unwrap().0, tls(root));
+    };
+    cluster.go_to(day(3)).delete_secret(object);
+    check(&cluster); // made
+    cluster.settle();
+    cluster.change_secret(object, |state| state.names_issuer = false);
+    check(&cluster); // made again
+}
+
+#[test]
+fn a_forced_rotation_is_written_down_whatever_its_reason() {
+    let object = "openshift-kube-apiserver/kubelet-client";
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).force("kubelet-client", "leaked");
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, object).unwrap();
+    assert_eq!(issue.reason, Reason::Forced { reason: "leaked".to_owned() });
+    assert_eq!(issue.forced.as_deref(), Some("leaked"));
+    // Made anew for another reason, what was asked for has happened as well.
+    cluster.delete_secret(object);
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, object).unwrap();
+    assert_eq!((&issue.reason, issue.forced.as_deref()), (&Reason::Absent, Some("leaked")));
+    cluster.settle();
+    assert_eq!(cluster.secret(object).forced.as_deref(), Some("leaked"));
+    assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+#[test]
+fn a_refresh_that_the_catalog_shortens_takes_effect_at_once() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(6));
+    assert_eq!(cluster.plan().steps, Vec::new());
+    let mut catalog = Catalog::builtin().clone();
+    let row = catalog.rows.iter_mut().find(|row| row.id == "aggregator-client").unwrap();
+    row.succession = Succession::Refresh(Span::days(5));
+    let report = Planner::new(&catalog).plan(&cluster.snapshot, &Scope::All);
+    let [issue] = issues(&report.steps)[..] else { panic!("{}", text(&report)) };
+    assert_eq!((issue.row, &issue.reason), ("aggregator-client", &Reason::PastRefresh { since: day(5) }));
+}
+
+#[test]
+fn what_a_step_restarts_is_said() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3));
+    let restarts = |cluster: &Cluster<'_>, object: &str| {
+        let steps = cluster.plan().steps;
+        steps.into_iter().find(|step| step.object == object).map(|step| step.restarts.into_iter().collect::<Vec<_>>())
+    };
+    let mut hurt = cluster.clone();
+    hurt.snapshot.secrets.insert(tls("openshift-kube-apiserver/kubelet-client"), Observed::Absent);
+    hurt.snapshot.secrets.insert(tls("openshift-kube-apiserver/aggregator-client"), Observed::Absent);
+    assert_eq!(restarts(&hurt, "openshift-kube-apiserver/kubelet-client").unwrap(), ["openshift-kube-apiserver"]);
+    assert_eq!(restarts(&hurt, "openshift-kube-apiserver/aggregator-client").unwrap(), [""; 0]);
+}
+
+#[test]
+fn what_is_written_twice_in_a_row_is_the_same() {
+    // A plan that is made again an hour later from the same state asks for the same, an hour later.
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).force("etcd-signer", "test");
+    let objects = |at| cluster.plan_at(at).steps.into_iter().map(|step| step.object).collect::<Vec<_>>();
+    assert_eq!(objects(day(3)), objects(day(3) + HOUR));
+}

@@ -1,0 +1,215 @@
+//! Processes meet: who does not accept whom, since when, and what excuses it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::judge::{Case, Content, accepts};
+use super::super::outcome::{Happening, Outage, Violation};
+use super::super::words;
+use super::super::world::{Process, Reads};
+use super::super::{Fault, Scheduled};
+use super::{Run, later};
+use crate::catalog::{Day, Delivery, Instance};
+use crate::policy::Usage;
+use crate::snapshot::Slot;
+use crate::wiring::home_slot;
+
+/// How long an outage may last after Perennial is back, beside the time that processes need to read again.
+pub(super) const HEALS_WITHIN: SignedDuration = SignedDuration::from_hours(6);
+/// Being off for longer than this is an excuse: everything has at least this much slack.
+const SLACK: i64 = 4 * 86_400;
+
+/// Edges between processes, by name.
+#[derive(Debug, Default)]
+pub(super) struct Meetings {
+    /// Outages that go on, by their number.
+    open: HashMap<Arc<str>, usize>,
+    /// What nobody can renew and has ended.
+    ended: BTreeSet<Arc<str>>,
+    /// Edges on which everybody has accepted everybody once.
+    was_up: BTreeSet<Arc<str>>,
+    /// Edges that nothing can save, until the last process has read what came after.
+    lost: BTreeMap<Arc<str>, Timestamp>,
+    /// How long processes of an edge with an outage need to read again.
+    patience: HashMap<String, SignedDuration>,
+}
+
+/// What processes on an edge say to each other.
+enum Meeting {
+    /// Not all of them are there yet.
+    Nobody,
+    Fine,
+    Refused(String),
+}
+
+impl Meetings {
+    pub(super) fn lose(&mut self, edge: Arc<str>, until: Timestamp) {
+        let known = self.lost.entry(edge).or_insert(until);
+        *known = until.max(*known);
+    }
+
+    /// Whether it is one of the edges that nothing can save up to this time, for whatever instance.
+    pub(super) fn is_lost(&self, edge: &str, at: Timestamp) -> bool {
+        self.lost.iter().any(|(lost, until)| at <= *until && edge.starts_with(lost.as_ref()))
+    }
+}
+
+impl Case {
+    /// How long its processes need to read what was written, and what was written after that.
+    pub(super) fn patience(&self) -> SignedDuration {
+        let lag = |delivery: Delivery| match delivery {
+            Delivery::Reloaded { within } | Delivery::Relayed { within } => {
+                SignedDuration::from_secs(within.as_seconds())
+            }
+            Delivery::Revisioned | Delivery::Never | Delivery::Indirect => SignedDuration::ZERO,
+        };
+        lag(self.verifier) + lag(self.presenter) + HEALS_WITHIN
+    }
+}
+
+impl Run<'_, '_> {
+    pub(super) fn check_process(&mut self, process: usize) {
+        for number in 0..self.world.processes[process].cases.len() {
+            self.check(self.world.processes[process].cases[number]);
+        }
+    }
+
+    /// Whether everybody on an edge accepts everybody, right now.
+    fn check(&mut self, number: usize) {
+        let meeting = self.meet(number);
+        let case = &self.world.cases[number];
+        let edge = case.name.clone();
+        // Until everybody has started once, there is nothing to lose.
+        if matches!(meeting, Meeting::Fine) && !self.meetings.was_up.contains(&edge) {
+            self.meetings.was_up.insert(edge.clone());
+        }
+        if !self.meetings.was_up.contains(&edge) {
+            return;
+        }
+        match (meeting, self.meetings.open.get(&edge).copied()) {
+            (Meeting::Refused(what), None) => {
+                self.meetings.patience.insert(edge.to_string(), case.patience());
+                self.outcome.tell(self.now, Happening::Trust, format!("{edge} is down: {what}"));
+                let outage = Outage { edge: edge.to_string(), from: self.now, to: None, what };
+                self.meetings.open.insert(edge, self.outcome.outages.len());
+                self.outcome.outages.push(outage);
+            }
+            (Meeting::Fine | Meeting::Nobody, Some(outage)) => self.close(&edge, outage),
+            (Meeting::Refused(_), Some(_)) | (Meeting::Fine | Meeting::Nobody, None) => {}
+        }
+    }
+
+    fn close(&mut self, edge: &Arc<str>, outage: usize) {
+        self.meetings.open.remove(edge);
+        let outage = &mut self.outcome.outages[outage];
+        outage.to = Some(self.now);
+        let lasted = words::span(outage.from.duration_until(self.now));
+        self.outcome.tell(self.now, Happening::Trust, format!("{edge} is up again after {lasted}"));
+    }
+
+    /// An edge with a node or Service that has gone is nobody's any more.
+    pub(super) fn close_gone(&mut self) {
+        let there: BTreeSet<&Arc<str>> = self.world.cases.iter().map(|case| &case.name).collect();
+        let gone: Vec<_> = self.meetings.open.iter().filter(|(edge, _)| !there.contains(edge)).collect();
+        let mut gone: Vec<(Arc<str>, usize)> = gone.into_iter().map(|(edge, outage)| (edge.clone(), *outage)).collect();
+        gone.sort();
+        gone.iter().for_each(|(edge, outage)| self.close(edge, *outage));
+    }
+
+    fn meet(&mut self, number: usize) -> Meeting {
+        let case = &self.world.cases[number];
+        let (verifiers, presenters) = &self.world.pairs[number];
+        let there = |number: &usize| Some(&self.world.processes[*number]).filter(|it| !it.content.is_empty());
+        let (mut refused, mut met, mut has_ended) = (None, false, false);
+        for verifier in verifiers.iter().filter_map(there) {
+            for presenter in presenters.iter().filter_map(there) {
+                if accepts(&verifier.content, &presenter.content, case.purpose, &case.hosts, self.now) {
+                    met = true;
+                } else if [verifier, presenter].iter().any(|it| is_over(it, self.now)) {
+                    has_ended = true;
+                } else {
+                    refused = Some((verifier, presenter));
+                }
+            }
+        }
+        let refused = refused.map(|(verifier, presenter)| {
+            let (held, presented) = (words::content(&verifier.content), words::content(&presenter.content));
+            format!("{}, which holds [{held}], refuses {} with [{presented}]", verifier.name, presenter.name)
+        });
+        if has_ended && self.meetings.ended.insert(case.name.clone()) {
+            let text = format!("{}: ended, and nobody here can renew it", case.name);
+            self.outcome.tell(self.now, Happening::Ended, text);
+        }
+        match refused {
+            Some(what) => Meeting::Refused(what),
+            None if met => Meeting::Fine,
+            None => Meeting::Nobody,
+        }
+    }
+
+    /// An outage is excused by a long one of Perennial or the cluster, and then only for as long as healing takes.
+    pub(super) fn judge_outages(&mut self) {
+        let excuses = excuses(&self.script);
+        for outage in self.outcome.outages.clone() {
+            let patience = self.meetings.patience.get(&outage.edge).copied().unwrap_or(HEALS_WITHIN);
+            let excuse =
+                excuses.iter().rev().find(|(from, to)| *from <= outage.from && outage.from <= later(*to, patience));
+            let limit = excuse.map_or(outage.from, |(_, to)| later(*to, patience));
+            let end = outage.to.unwrap_or(self.end);
+            if end <= limit || self.meetings.is_lost(&outage.edge, end) {
+                continue;
+            }
+            let by = if excuse.is_some() { "it did not heal in time" } else { "nothing excuses it" };
+            let lasts = match outage.to {
+                Some(to) => format!("until {}", words::minute(to)),
+                None => "to the end".to_owned(),
+            };
+            let what = format!("{} from {} {lasts}", outage.what, words::minute(outage.from));
+            let violation = Violation { at: outage.from, edge: outage.edge, by: by.to_owned(), what };
+            self.outcome.tell(violation.at, Happening::Violation, violation.sentence());
+            self.outcome.violations.push(violation);
+        }
+    }
+
+    /// Whoever knows only this signer, and reads again after longer than its certificates live, cannot be saved.
+    pub(super) fn key_is_lost(&mut self, slot: &Slot) {
+        let wiring = self.planner.wiring();
+        let mut signers = wiring.catalog.rows.iter().filter(|row| row.usage == Usage::Signer && row.day == Day::Two);
+        let Some(signer) = signers.find(|row| home_slot(row, &Instance::Cluster) == *slot) else { return };
+        let signed = wiring.row(signer.id).map(|wired| wired.signs.as_slice()).unwrap_or_default();
+        for edge in wiring.edges().iter().filter(|edge| signed.contains(&edge.row)) {
+            let until = match (edge.edge.verifier.delivery, edge.edge.presenter.delivery) {
+                (Delivery::Never, _) => Timestamp::MAX,
+                (Delivery::Reloaded { within }, presenter) if within.as_seconds() > SLACK => {
+                    let presenter = presenter.within().map_or(0, |within| within.as_seconds());
+                    later(self.now, HEALS_WITHIN + SignedDuration::from_secs(within.as_seconds() + presenter))
+                }
+                _ => continue,
+            };
+            self.meetings.lose(edge.name.clone(), until);
+        }
+    }
+}
+
+/// What nobody can renew has ended: that is no outage of ours.
+fn is_over(process: &Process, now: Timestamp) -> bool {
+    let over = |content: &Content| content.iter().all(|it| it.validity.not_after < now);
+    process.reads == Reads::Once && over(&process.content)
+}
+
+/// Times in which something was off that everything depends on, each with what was off right after it.
+fn excuses(script: &[Scheduled]) -> Vec<(Timestamp, Timestamp)> {
+    let mut excuses: Vec<(Timestamp, Timestamp)> = Vec::new();
+    for scheduled in script {
+        let (Fault::OperatorDown { seconds } | Fault::ClusterDown { seconds }) = scheduled.fault else { continue };
+        let end = scheduled.at + SignedDuration::from_secs(seconds);
+        match excuses.last_mut() {
+            Some((_, to)) if scheduled.at <= *to + HEALS_WITHIN => *to = end.max(*to),
+            _ if seconds > SLACK => excuses.push((scheduled.at, end)),
+            _ => {}
+        }
+    }
+    excuses
+}

@@ -1,0 +1,209 @@
+//! What processes do with a new version: read it again, restart with it, hand it on, or request another.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::judge::{Content, Side, handed_out};
+use super::super::outcome::ClosestCall;
+use super::super::world::{Contents, Reads, Running, content};
+use super::Run;
+use super::queue::Event;
+use crate::snapshot::Slot;
+
+/// A certificate that a kubelet requests lives this long, or as long as its signer.
+const REQUESTED_LIFE: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How many seconds a file on a node may be behind the object that it repeats.
+const SYNC_WITHIN: i64 = 600;
+
+impl Run<'_, '_> {
+    /// Lets everybody who reads the slot know, sooner or later.
+    pub(super) fn spread(&mut self, side: Side, slot: &Slot) {
+        let readers = self.world.readers.get(&(side, slot.clone())).cloned().unwrap_or_default();
+        for number in readers {
+            let process = &self.world.processes[number];
+            let is_new = process.content.is_empty();
+            match process.reads.clone() {
+                Reads::Again { seconds } => self.soon(1, seconds, Event::Load(number)),
+                Reads::AtRestart { operand, reads_file, .. } => {
+                    if reads_file && !is_new {
+                        self.soon(1, SYNC_WITHIN, Event::Load(number));
+                    }
+                    self.dirty(&operand);
+                }
+                Reads::Requests if is_new => self.soon(1, 120, Event::Load(number)),
+                Reads::Requests | Reads::From { .. } | Reads::Once => {}
+            }
+        }
+    }
+
+    // Static pods
+
+    pub(super) fn dirty(&mut self, name: &Arc<str>) {
+        let Some(operand) = self.world.operands.get_mut(name) else { return };
+        if !operand.is_dirty {
+            operand.is_dirty = true;
+            self.soon(5, 60, Event::Revision(name.clone()));
+        }
+    }
+
+    /// A revision holds what the objects hold now; what is absent or damaged, as the revision before.
+    pub(super) fn revision(&mut self, name: &Arc<str>) {
+        let Some(operand) = self.world.operands.get(name) else { return };
+        let mut contents: Contents = operand.latest.as_ref().clone();
+        for process in &self.world.processes {
+            if matches!(&process.reads, Reads::AtRestart { operand, .. } if operand == name)
+                && let Some(content) = content(&self.snapshot, process.side, &process.slot)
+            {
+                contents.insert((process.side, process.slot.clone()), content);
+            }
+        }
+        let Some(operand) = self.world.operands.get_mut(name) else { return };
+        operand.is_dirty = false;
+        operand.revision += 1;
+        operand.latest = Arc::new(contents);
+        if !operand.is_rolling {
+            operand.is_rolling = true;
+            self.soon(120, 600, Event::Restart(name.clone()));
+        }
+    }
+
+    /// The next node that is behind starts the latest revision.
+    pub(super) fn restart(&mut self, name: &Arc<str>) {
+        let nodes: Vec<Arc<str>> = self.snapshot.nodes.keys().map(|node| node.as_str().into()).collect();
+        let Some(operand) = self.world.operands.get_mut(name) else { return };
+        let (revision, contents) = (operand.revision, operand.latest.clone());
+        let runs = |node: &Arc<str>| operand.nodes.get(node).is_some_and(|running| running.revision == revision);
+        let mut behind = nodes.iter().filter(|node| !runs(node)).cloned();
+        let Some(node) = behind.next() else {
+            operand.is_rolling = false;
+            return;
+        };
+        let is_last = behind.next().is_none();
+        operand.is_rolling = !is_last;
+        operand.nodes.insert(node.clone(), Running { revision, since: self.now, contents: contents.clone() });
+        self.outcome.restarts += 1;
+        if !is_last {
+            self.soon(120, 600, Event::Restart(name.clone()));
+        }
+        self.start(name, &node, &contents);
+        // While others still run the old revision, what is handed on may be theirs.
+        for (process, seconds, content) in self.handed_on(name, &contents) {
+            if is_last || self.chance.percent(50) {
+                self.soon(1, seconds, Event::Relay(process, content));
+            }
+        }
+        self.stir_who_waits();
+    }
+
+    /// The processes of a static pod start with what its revision holds, or with what their files hold.
+    fn start(&mut self, name: &Arc<str>, node: &Arc<str>, contents: &Contents) {
+        for number in 0..self.world.processes.len() {
+            let process = &self.world.processes[number];
+            let Reads::AtRestart { operand, node: on, reads_file } = &process.reads else { continue };
+            if operand != name || on != node {
+                continue;
+            }
+            let of_file = || content(&self.snapshot, process.side, &process.slot).filter(|_| *reads_file);
+            let of_revision = || contents.get(&(process.side, process.slot.clone())).cloned();
+            if let Some(content) = of_file().or_else(of_revision) {
+                self.take(number, content);
+            }
+        }
+    }
+
+    /// Who is handed something by an operand with these contents: within how many seconds, and what.
+    fn handed_on(&self, name: &Arc<str>, contents: &Contents) -> Vec<(usize, i64, Content)> {
+        let told = |(number, process): (usize, &super::super::world::Process)| match &process.reads {
+            Reads::From { operand, seconds } if operand == name => {
+                let content = contents.get(&(process.side, process.slot.clone()))?;
+                Some((number, *seconds, content.clone()))
+            }
+            _ => None,
+        };
+        self.world.processes.iter().enumerate().filter_map(told).collect()
+    }
+
+    /// A node has power again: its static pods come back with the revision that they had, and hand on what is in that.
+    pub(super) fn boot(&mut self, node: &Arc<str>) {
+        let mut started: Vec<(Arc<str>, Arc<Contents>)> = Vec::new();
+        for (name, operand) in &mut self.world.operands {
+            if let Some(running) = operand.nodes.get_mut(node) {
+                running.since = self.now;
+                started.push((name.clone(), running.contents.clone()));
+            }
+        }
+        for (name, contents) in started {
+            self.start(&name, node, &contents);
+            for (process, seconds, content) in self.handed_on(&name, &contents) {
+                self.soon(1, seconds, Event::Relay(process, content));
+            }
+        }
+        self.stir_who_waits();
+    }
+
+    // Others
+
+    pub(super) fn load(&mut self, number: usize) {
+        let process = &self.world.processes[number];
+        if !process.is_there {
+            return;
+        }
+        if process.reads == Reads::Requests {
+            return self.request(number);
+        }
+        // What is absent or damaged is not taken over: the process goes on with what it has.
+        if let Some(content) = content(&self.snapshot, process.side, &process.slot) {
+            self.take(number, content);
+        }
+    }
+
+    pub(super) fn take(&mut self, number: usize, content: Content) {
+        let process = &mut self.world.processes[number];
+        if !process.is_there {
+            return;
+        }
+        let old = std::mem::replace(&mut process.content, content);
+        if let (Side::Presented, Some(leaf)) = (process.side, old.first()) {
+            let left = self.now.duration_until(leaf.validity.not_after).as_secs();
+            self.note_closest(number, left);
+        }
+        self.watch_end(number);
+        self.check_process(number);
+    }
+
+    fn note_closest(&mut self, number: usize, left: i64) {
+        for case in &self.world.processes[number].cases {
+            let name = &self.world.cases[*case].name;
+            let call = ClosestCall { at: self.now, left };
+            match self.outcome.closest.get_mut(name.as_ref()) {
+                Some(known) if known.left <= left => {}
+                Some(known) => *known = call,
+                None => drop(self.outcome.closest.insert(name.to_string(), call)),
+            }
+        }
+    }
+
+    /// A kubelet's certificate: of the signer that issues now, renewed when most of its life is over.
+    fn request(&mut self, number: usize) {
+        let slot = &self.world.processes[number].slot;
+        let signer = content(&self.snapshot, Side::Presented, slot).and_then(|content| content.first().cloned());
+        let Some(signer) = signer.filter(|signer| signer.is_valid_at(self.now)) else {
+            return self.soon(60, 600, Event::Load(number));
+        };
+        let end = (self.now + REQUESTED_LIFE).min(signer.validity.not_after);
+        let begin = (self.now - SignedDuration::from_mins(5)).max(signer.validity.not_before);
+        let life = self.now.duration_until(end).as_secs();
+        self.take(number, Content::from([Arc::new(handed_out(&signer, begin, end))]));
+        // Nobody asks more often than once a minute, however short the life of what it gets.
+        self.soon((life * 7 / 10).max(60), (life * 9 / 10).max(120), Event::Load(number));
+    }
+
+    /// Looks at the process again when something that it holds ends.
+    pub(super) fn watch_end(&mut self, number: usize) {
+        let ends = self.world.processes[number].content.iter().filter_map(|it| it.validity.first_after());
+        let ends: BTreeSet<Timestamp> = ends.filter(|end| self.now < *end && *end < self.end).collect();
+        ends.into_iter().for_each(|end| self.queue.push(end, Event::Check(number)));
+    }
+}

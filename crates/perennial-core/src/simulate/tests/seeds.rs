@@ -1,0 +1,69 @@
+//! A thousand seeds, three years each, with every kind of trouble alone and together.
+
+use super::*;
+
+/// These seeds with this trouble: no write breaks an edge, and what is broken heals.
+fn check(seeds: std::ops::Range<u64>, faults: &[FaultKind]) {
+    let simulation = Simulation::new(Catalog::builtin());
+    let mut wrong = Vec::new();
+    for seed in seeds {
+        let options = Options { faults: faults.to_vec(), ..Options::years(3, seed, start()) };
+        let outcome = simulation.run(&options);
+        wrong.extend(outcome.violations.first().map(|violation| format!("seed {seed}: {violation}")));
+    }
+    assert!(wrong.is_empty(), "with {faults:?}:\n{}", wrong.join("\n"));
+}
+
+/// Everything but what is off for so long that certificates end.
+fn usual() -> Vec<FaultKind> {
+    FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::LongOutages).collect()
+}
+
+#[test]
+fn no_trouble() {
+    check(0..100, &[]);
+}
+
+#[test]
+fn usual_trouble_1() {
+    check(100..210, &usual());
+}
+
+#[test]
+fn usual_trouble_2() {
+    check(210..320, &usual());
+}
+
+#[test]
+fn usual_trouble_3() {
+    check(320..430, &usual());
+}
+
+#[test]
+fn all_trouble() {
+    check(430..530, &FaultKind::ALL);
+}
+
+#[test]
+fn long_outages() {
+    check(530..640, &[FaultKind::LongOutages]);
+}
+
+#[test]
+fn outages_and_crashes() {
+    check(640..700, &[FaultKind::Outages]);
+    check(700..760, &[FaultKind::Crashes]);
+}
+
+#[test]
+fn deletions_and_corruption() {
+    check(760..820, &[FaultKind::Deletions]);
+    check(820..880, &[FaultKind::Corruption]);
+}
+
+#[test]
+fn clocks_members_and_administrators() {
+    check(880..920, &[FaultKind::Clocks]);
+    check(920..960, &[FaultKind::Membership]);
+    check(960..1000, &[FaultKind::Administrators]);
+}

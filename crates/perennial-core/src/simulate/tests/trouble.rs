@@ -1,0 +1,52 @@
+//! Trouble that is not left to chance.
+
+use super::*;
+
+fn run(length: i64, script: Vec<Scheduled>) -> Outcome {
+    let planner = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| planner.plan(snapshot, scope);
+    Simulation::new(Catalog::builtin()).run_with(&days(length), script, &planner)
+}
+
+#[test]
+fn a_crash_between_any_two_writes_of_a_rotation_harms_nobody() {
+    for signer in ["etcd-signer", "signing-key", "csr-signer-signer", "loadbalancer-serving-signer"] {
+        let calm = run(9, vec![force(5, signer)]);
+        for writes in 0..24 {
+            let crash = Scheduled { at: day(5), fault: Fault::Crash(writes) };
+            let outcome = run(9, vec![crash, force(5, signer)]);
+            assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()), "{signer} after {writes}");
+            assert_eq!(outcome.issued, calm.issued, "{signer} after {writes}: nothing is issued twice for it");
+        }
+    }
+}
+
+#[test]
+fn a_write_whose_answer_is_lost_is_not_made_twice() {
+    let calm = run(9, vec![force(5, "etcd-signer")]);
+    let repeat = Scheduled { at: day(5), fault: Fault::RepeatWrite };
+    let outcome = run(9, vec![repeat, force(5, "etcd-signer")]);
+    assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()));
+    assert_eq!((outcome.issued, outcome.writes), (calm.issued, calm.writes));
+}
+
+#[test]
+fn power_that_fails_in_the_middle_of_a_rollout_harms_nobody() {
+    for minutes in [1, 3, 6, 10, 15, 25, 40] {
+        let off =
+            Scheduled { at: day(5) + SignedDuration::from_mins(minutes), fault: Fault::ClusterDown { seconds: 7200 } };
+        let outcome = run(9, vec![force(5, "etcd-signer"), off.clone()]);
+        assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()), "after {minutes} minutes");
+        let outcome = run(9, vec![force(5, "service-network-serving-signer"), off]);
+        assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()), "after {minutes} minutes");
+    }
+}
+
+#[test]
+fn a_cluster_that_was_off_for_months_heals_within_hours() {
+    for off in [30, 60, 90] {
+        let back = day(100 + off);
+        let outcome = run(300, vec![Scheduled { at: day(100), fault: Fault::ClusterDown { seconds: off * 86_400 } }]);
+        assert_eq!(outcome.violations, [], "off for {off} days");
+        healed(&outcome, back);
+    }
+}

@@ -1,0 +1,340 @@
+//! `perennial explain NAME --from FILE`: everything about one certificate: its key, its life, what it waits for, who
+//! verifies it.
+
+mod find;
+
+use std::io::{self, Write};
+
+use jiff::{SignedDuration, Timestamp};
+use perennial_core::catalog::{Catalog, Custody, Instance, Row, Succession};
+use perennial_core::forecast::{Rotation, forecast};
+use perennial_core::plan::{Action, Planner, Report, Scope};
+use perennial_core::policy::{Policy, PolicySource};
+use perennial_core::rules::{Observed, SecretState, Timing};
+use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::trust::{CertificateFacts, Principal};
+use perennial_core::verify::{Checked, State, verify};
+use perennial_core::wiring::{copy_slot, identity};
+
+use self::find::{Subject, find};
+use crate::commands::{plan, verify as matrix};
+use crate::snapshot::From;
+use crate::span;
+use crate::table::{Table, labelled, section};
+
+/// Explain one certificate of a snapshot: which key it gets, when it rotates and why, what it waits for, who verifies it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    perennial explain csr-signer --from snapshot.json        a row of the catalog\n  \
+    perennial explain etcd-server --from snapshot.json       a certificate, as policies call it\n  \
+    perennial explain shop/web-0-tls --from snapshot.json    an object: a Secret or a ConfigMap\n\n\
+    `perennial certs --catalog` lists the names.")]
+pub(crate) struct Args {
+    /// A certificate or bundle by its name in the catalog, or an object as namespace/name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    from: From,
+}
+
+/// How long after its time a rotation is looked for: what delays one is shorter than this.
+const PATIENCE: SignedDuration = SignedDuration::from_hours(24 * 60);
+
+/// How many certificates of one row are told about when none was chosen.
+const AT_MOST: usize = 5;
+
+/// Everything that is known, worked out once.
+struct Known<'a> {
+    planner: Planner<'a>,
+    snapshot: Snapshot,
+    report: Report,
+    edges: Vec<Checked>,
+}
+
+/// Prints the explanation.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let planner = Planner::new(Catalog::builtin());
+    let snapshot = args.from.read(planner.wiring())?;
+    let subjects = find(&args.name, planner.wiring(), &snapshot)?;
+    let report = planner.plan(&snapshot, &Scope::All);
+    let edges = verify(&planner, &snapshot);
+    let known = Known { planner, snapshot, report, edges };
+    for (number, subject) in subjects.iter().take(AT_MOST).enumerate() {
+        if number > 0 {
+            writeln!(out)?;
+        }
+        match subject {
+            Subject::Certificate(row, instance) => explain_certificate(&known, row, instance, out)?,
+            Subject::Bundle(id, slot) => explain_bundle(&known, id, slot, out)?,
+        }
+    }
+    if subjects.len() > AT_MOST {
+        let more = subjects.len() - AT_MOST;
+        writeln!(out, "\n{more} more certificates of this row: ask for one by its Secret, as namespace/name.")?;
+    }
+    Ok(())
+}
+
+fn explain_certificate(known: &Known<'_>, row: &Row, instance: &Instance, out: &mut dyn Write) -> io::Result<()> {
+    let slot = known.planner.wiring().home(row, instance);
+    let logical = known.planner.wiring().catalog.logical(row);
+    writeln!(out, "{} ({})", place(&slot), row.id)?;
+    labelled("is", &format!("{}: {}, {} of {}", row.certificate, logical.purpose, row.usage, row.day), out)?;
+    labelled("key", &key(known, row), out)?;
+    let found = known.snapshot.secrets.get(&slot).unwrap_or(&Observed::Absent);
+    match found {
+        Observed::Absent if is_of_installation(row) => labelled("now", &succession(row), out)?,
+        Observed::Absent => labelled("now", "absent", out)?,
+        Observed::Unreadable { why } => labelled("now", &format!("unusable: {why}"), out)?,
+        Observed::Present(state) => print_state(known, row, state, out)?,
+    }
+    print_copies(known, row, instance, found, out)?;
+    if let Observed::Present(state) = found {
+        print_times(known, row, instance, state, out)?;
+    }
+    print_next(known, row, instance, &slot, found, out)?;
+    let slots: Vec<Slot> =
+        [slot].into_iter().chain(row.copies.iter().map(|copy| copy_slot(row, copy, instance))).collect();
+    print_edges(known, "VERIFIED BY", |edge| edge.row == row.id && slots.contains(&edge.presented), out)
+}
+
+fn place(slot: &Slot) -> String {
+    if slot.is_file() { format!("a file of the installation: {}", slot.key()) } else { slot.object_text().to_owned() }
+}
+
+fn key(known: &Known<'_>, row: &Row) -> String {
+    let (policy, note) = match &known.snapshot.policy {
+        Observed::Present(policy) => (policy.clone(), String::new()),
+        Observed::Absent => (Policy::default(), "; there is no PKI resource".to_owned()),
+        Observed::Unreadable { why } => (Policy::default(), format!("; the PKI resource cannot be read: {why}")),
+    };
+    let catalog = known.planner.wiring().catalog;
+    let resolved = policy.resolve(catalog.override_name(row), row.usage);
+    let level = match resolved.source {
+        PolicySource::Override => format!("spec.overrides names {}", row.certificate),
+        PolicySource::Category => format!("spec.categories has {}", catalog.logical(row).category),
+        PolicySource::Defaults => "spec.defaults says so".to_owned(),
+        PolicySource::Platform => "the platform's default, because nothing more specific applies".to_owned(),
+    };
+    match row.succession {
+        Succession::Refresh(_) => format!("{} at its next rotation: {level}{note}", resolved.key),
+        _ => "that of the installation: nothing here makes another one".to_owned(),
+    }
+}
+
+/// What becomes of a row that the running cluster does not keep.
+fn succession(row: &Row) -> String {
+    match row.succession {
+        Succession::AdoptedBy(heir) => format!("made by the installation, and adopted by {heir}"),
+        Succession::ReplacedBy(heir) => format!("made by the installation, and replaced by {heir}"),
+        Succession::Never => "made by the installation, for itself alone".to_owned(),
+        Succession::Refresh(after) => format!("rotates {after} after its issue"),
+    }
+}
+
+/// Whether the running cluster leaves it as the installation made it.
+fn is_of_installation(row: &Row) -> bool {
+    !matches!(row.succession, Succession::Refresh(_))
+}
+
+fn print_state(known: &Known<'_>, row: &Row, state: &SecretState, out: &mut dyn Write) -> io::Result<()> {
+    let now = known.snapshot.taken_at;
+    let CertificateFacts { id, validity, signed_by, subject, .. } = state.certificate.as_ref();
+    labelled("now", &id.to_string(), out)?;
+    labelled(
+        "valid",
+        &format!("{} to {} (ends {})", validity.not_before, validity.not_after, span::from_to(now, validity.not_after)),
+        out,
+    )?;
+    let signer = match (signed_by, known.planner.wiring().catalog.signer_of(row)) {
+        (None, _) => "nobody who is known".to_owned(),
+        (Some(signer), _) if signer == subject => "itself".to_owned(),
+        (Some(signer), Some(expected)) => signer_text(known, signer, expected),
+        (Some(signer), None) => format!("{}, although it should sign itself", signer.name),
+    };
+    labelled("signed by", &signer, out)?;
+    if let Some(custody) = row.custody.filter(|custody| *custody != Custody::Cluster) {
+        labelled("its key", &format!("{custody}: it cannot be rotated here"), out)?;
+    }
+    for past in &state.superseded {
+        labelled(
+            "before that",
+            &format!("{} until {}, and somebody may still have it", past.certificate, past.at),
+            out,
+        )?;
+    }
+    Ok(())
+}
+
+fn signer_text(known: &Known<'_>, signer: &Principal, expected: &Row) -> String {
+    let slot = known.planner.wiring().home(expected, &Instance::Cluster);
+    let current = known.snapshot.secrets.get(&slot).and_then(|found| found.present());
+    match current {
+        _ if slot.is_file() => signer.name.to_string(),
+        Some(current) if current.certificate.subject == *signer => format!("{}, the current one", expected.id),
+        Some(_) => format!("an earlier {}: {}", expected.id, signer.name),
+        None => format!("{}, which is not in {slot} now", signer.name),
+    }
+}
+
+fn print_copies(
+    known: &Known<'_>,
+    row: &Row,
+    instance: &Instance,
+    found: &Observed<SecretState>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for copy in row.copies {
+        let slot = copy_slot(row, copy, instance);
+        let state = match (known.snapshot.secrets.get(&slot), found.present()) {
+            (Some(Observed::Present(copied)), Some(state)) if copied.certificate.id == state.certificate.id => {
+                "the same".to_owned()
+            }
+            (Some(Observed::Present(copied)), _) => format!("another: {}", copied.certificate.id),
+            (Some(Observed::Unreadable { why }), _) => format!("unusable: {why}"),
+            (Some(Observed::Absent) | None, _) => "absent".to_owned(),
+        };
+        labelled("copied to", &format!("{slot}: {state} ({})", copy.delivery), out)?;
+    }
+    Ok(())
+}
+
+fn print_times(
+    known: &Known<'_>,
+    row: &Row,
+    instance: &Instance,
+    state: &SecretState,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let now = known.snapshot.taken_at;
+    let timing = timing(known, row, instance, state);
+    let at = |at: Timestamp| format!("{} ({})", span::instant(at), span::from_to(now, at));
+    if timing.refresh_at == Timestamp::MAX {
+        return labelled("refresh", &succession(row), out);
+    }
+    labelled("refresh", &at(timing.refresh_at), out)?;
+    labelled("80% of life", &at(timing.eighty_percent_at), out)?;
+    labelled("end", &at(timing.not_after), out)
+}
+
+fn timing(known: &Known<'_>, row: &Row, instance: &Instance, state: &SecretState) -> Timing {
+    Timing::of(row, &identity(row, instance), state, known.snapshot.settings.time_scale)
+}
+
+/// What happens to it next: now, or after what it waits for, or when its time comes.
+fn print_next(
+    known: &Known<'_>,
+    row: &Row,
+    instance: &Instance,
+    slot: &Slot,
+    found: &Observed<SecretState>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let now = known.snapshot.taken_at;
+    let is_it = |action: &Action| matches!(action, Action::Issue(issue) if issue.slot == *slot);
+    if let Some(step) = known.report.steps.iter().find(|step| is_it(&step.action)) {
+        return labelled("next rotation", &format!("now: {step}"), out);
+    }
+    let waiting = known.report.waiting.iter().filter(|pending| pending.slot.is_beside(slot));
+    for pending in waiting {
+        if let Some(reason) = &pending.reason {
+            labelled("is due", &reason.to_string(), out)?;
+        }
+        plan::print_waiting(now, &pending.waiting, out)?;
+    }
+    if is_of_installation(row) {
+        return Ok(());
+    }
+    let next = found.present().and_then(|state| next_rotation(known, row, instance, slot, state));
+    match next {
+        Some(rotation) => {
+            let mut text =
+                format!("{} ({}): {}", span::instant(rotation.at), span::from_to(now, rotation.at), rotation.reason);
+            if !rotation.restarts.is_empty() {
+                text.push_str(&format!("; rolls out {}", plan::restarts(&rotation.restarts)));
+            }
+            labelled("next rotation", &text, out)
+        }
+        None => labelled("next rotation", "none in sight", out),
+    }
+}
+
+fn next_rotation(
+    known: &Known<'_>,
+    row: &Row,
+    instance: &Instance,
+    slot: &Slot,
+    state: &SecretState,
+) -> Option<Rotation> {
+    let now = known.snapshot.taken_at;
+    let due = timing(known, row, instance, state).next_after(now);
+    let until = due.max(now).saturating_add(PATIENCE).ok()?;
+    forecast(&known.planner, &known.snapshot, until).rotations.into_iter().find(|rotation| rotation.slot == *slot)
+}
+
+fn explain_bundle(known: &Known<'_>, id: &str, slot: &Slot, out: &mut dyn Write) -> io::Result<()> {
+    let now = known.snapshot.taken_at;
+    writeln!(out, "{} ({id})", place(slot))?;
+    let Some(wired) = known.planner.wiring().bundle(id) else { return Ok(()) };
+    let inputs: Vec<String> = wired.bundle.inputs.iter().map(ToString::to_string).collect();
+    labelled("is", &format!("a bundle of {}, {}", inputs.join(", "), wired.bundle.day), out)?;
+    match known.snapshot.bundles.get(slot) {
+        None | Some(Observed::Absent) => labelled("now", "absent", out)?,
+        Some(Observed::Unreadable { why }) => labelled("now", &format!("unusable: {why}"), out)?,
+        Some(Observed::Present(state)) => {
+            for member in &state.members {
+                let end = known.snapshot.certificates.get(member).map(|it| it.validity.not_after);
+                let end = end.map(|end| format!(", ends {end} ({})", span::from_to(now, end))).unwrap_or_default();
+                let since = state.published.get(member).map(|it| format!(", here since {}", it.at)).unwrap_or_default();
+                labelled("trusts", &format!("{member}{since}{end}"), out)?;
+            }
+            for damage in &state.damage {
+                labelled("damaged", damage, out)?;
+            }
+        }
+    }
+    for (copy, delivery) in wired.copies.iter().filter(|(copy, _)| copy != slot) {
+        labelled("copied to", &format!("{copy} ({delivery})"), out)?;
+    }
+    if let Some(pending) = known.report.waiting.iter().find(|pending| pending.slot == *slot) {
+        plan::print_waiting(now, &pending.waiting, out)?;
+    }
+    print_edges(known, "READ BY", |edge| edge.trust == *slot, out)
+}
+
+fn print_edges(
+    known: &Known<'_>,
+    title: &str,
+    wanted: impl Fn(&Checked) -> bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut table = Table::new(&["VERIFIER", "ACCEPTS", "OF", "UNTIL", "LEFT", "LIMIT"]);
+    for edge in known.edges.iter().filter(|edge| wanted(edge)) {
+        let (until, left) = match &edge.state {
+            State::Holds { until, .. } => {
+                (span::day(*until), span::text(known.snapshot.taken_at.duration_until(*until)))
+            }
+            State::Broken(_) => ("BROKEN".to_owned(), String::new()),
+            State::Nothing => ("nothing yet".to_owned(), String::new()),
+        };
+        table.row([
+            edge.verifier.to_owned(),
+            matrix::leaf_text(edge),
+            edge.presenter.to_owned(),
+            until,
+            left,
+            matrix::limit(edge, &known.snapshot, false),
+        ]);
+    }
+    if table.is_empty() {
+        return Ok(());
+    }
+    section(title, out)?;
+    table.print(out)?;
+    let broken = known.edges.iter().filter(|edge| wanted(edge)).filter_map(|edge| match &edge.state {
+        State::Broken(broken) => Some(broken),
+        _ => None,
+    });
+    broken.into_iter().try_for_each(|broken| labelled("broken", &broken.to_string(), out))
+}

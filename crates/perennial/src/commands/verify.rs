@@ -1,0 +1,273 @@
+//! `perennial verify --from FILE`: the trust matrix: who accepts whom, until when, and how that is known.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use jiff::Timestamp;
+use perennial_core::catalog::Catalog;
+use perennial_core::plan::Planner;
+use perennial_core::policy::Usage;
+use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::trust::{CertificateId, Evidence};
+use perennial_core::verify::{Checked, State, verify};
+use serde::Serialize;
+
+use crate::exit::Found;
+use crate::output::{self, Listing};
+use crate::snapshot::From;
+use crate::span::{self, Span};
+use crate::table::{Table, labelled, section};
+
+/// Verify from a snapshot: every edge of trust, whether it holds, until when, and how that is known
+///
+/// An edge is a process that must accept what another one presents. It holds if every version of the trust that a
+/// process may still have accepts every version of the certificate that a process may still present, each over its best
+/// path, and it ends with the first certificate on such a path.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    perennial verify --from snapshot.json\n  \
+    perennial verify --from snapshot.json --warn-within 30d\n  \
+    perennial verify --from snapshot.json -o wide    also what is read from where\n  \
+    perennial verify --from snapshot.json -o json | jq -r '.edges[] | select(.state.broken) | .edge'\n\n\
+    Which certificate of the path ends first (LIMIT):\n  \
+    itself     what is presented\n  \
+    signer     one that signed it\n  \
+    earlier    one that was replaced, and that somebody may still have\n\n\
+    How it is known what a process holds (EVIDENCE), the weakest that an edge rests on:\n  \
+    observed   somebody saw what it holds\n  \
+    assumed    it reads again within a time that the catalog states\n  \
+    unknown    it reads when it starts, and nobody saw with what it started\n  \
+    never      it never reads again\n\n\
+    Exit codes:\n  \
+    0   everything holds\n  \
+    1   failed\n  \
+    2   wrong usage\n  \
+    3   an edge ends within --warn-within\n  \
+    4   an edge is broken")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    from: From,
+
+    /// Warn about edges that end within this time
+    #[arg(long, value_name = "SPAN", default_value = "7d")]
+    warn_within: Span,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
+    output: Listing,
+}
+
+/// The matrix, as JSON and YAML print it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Matrix<'a> {
+    at: Timestamp,
+    warn_before: Timestamp,
+    edges: &'a [Checked],
+    #[serde(skip)]
+    snapshot: &'a Snapshot,
+}
+
+/// Prints the matrix.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
+    let planner = Planner::new(Catalog::builtin());
+    let snapshot = args.from.read(planner.wiring())?;
+    let at = snapshot.taken_at;
+    let warn_before = at.checked_add(args.warn_within.0).context("--warn-within reaches beyond the calendar")?;
+    let edges = verify(&planner, &snapshot);
+    let matrix = Matrix { at, warn_before, edges: &edges, snapshot: &snapshot };
+    match args.output {
+        Listing::Table => print(&matrix, &table(&matrix), out)?,
+        Listing::Wide => print(&matrix, &wide(&matrix), out)?,
+        Listing::Json => output::json(&matrix, out)?,
+        Listing::Yaml => output::yaml(&matrix, out)?,
+    }
+    Ok(edges.iter().map(|checked| severity(&matrix, checked)).max().unwrap_or(Found::Nothing))
+}
+
+fn severity(matrix: &Matrix<'_>, checked: &Checked) -> Found {
+    match &checked.state {
+        State::Broken(_) => Found::Critical,
+        State::Holds { until, .. } if *until < matrix.warn_before && !is_of_earlier_signer(matrix, checked) => {
+            Found::Warnings
+        }
+        State::Holds { .. } | State::Nothing => Found::Nothing,
+    }
+}
+
+/// What an earlier signer handed out on request ends with that signer, and its holders renew it from the current one:
+/// that end is no event.
+fn is_of_earlier_signer(matrix: &Matrix<'_>, checked: &Checked) -> bool {
+    let is_class = Catalog::builtin().row(checked.row).is_some_and(|row| row.usage == Usage::Signer);
+    let State::Holds { limited_by: Some(id), .. } = &checked.state else { return false };
+    let presented = matrix.snapshot.secrets.get(&checked.presented).and_then(|found| found.present());
+    is_class && presented.is_some_and(|it| it.superseded.iter().any(|past| past.certificate == *id))
+}
+
+fn print(matrix: &Matrix<'_>, table: &Table, out: &mut dyn Write) -> io::Result<()> {
+    print_summary(matrix, out)?;
+    print_broken(matrix, out)?;
+    writeln!(out)?;
+    table.print(out)
+}
+
+fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let count = |wanted: fn(&State) -> bool| matrix.edges.iter().filter(|it| wanted(&it.state)).count();
+    let holds = count(|state| matches!(state, State::Holds { .. }));
+    let broken = count(|state| matches!(state, State::Broken(_)));
+    let nothing = count(|state| *state == State::Nothing);
+    write!(out, "At {}: {} edges, {holds} hold, {broken} broken", span::instant(matrix.at), matrix.edges.len())?;
+    match nothing {
+        0 => writeln!(out, ".")?,
+        _ => writeln!(out, ", {nothing} with nothing to trust or to present.")?,
+    }
+    let until = |checked: &Checked| match checked.state {
+        State::Holds { until, .. } => Some(until),
+        _ => None,
+    };
+    if let Some((first, edge)) = matrix.edges.iter().filter_map(|it| Some((until(it)?, &it.edge))).min() {
+        writeln!(out, "The first to end, unless it is renewed: {edge}, {}.", span::from_to(matrix.at, first))?;
+    }
+    let soon = matrix.edges.iter().filter(|it| severity(matrix, it) == Found::Warnings).count();
+    if soon > 0 {
+        let within = span::text(matrix.at.duration_until(matrix.warn_before));
+        writeln!(out, "Ending within {within}: {soon}, marked with *.")?;
+    }
+    Ok(())
+}
+
+fn print_broken(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let broken: Vec<_> = matrix
+        .edges
+        .iter()
+        .filter_map(|checked| match &checked.state {
+            State::Broken(broken) => Some((checked, broken)),
+            _ => None,
+        })
+        .collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    section("BROKEN", out)?;
+    for (checked, broken) in broken {
+        writeln!(out, "{} refuses {} of {}", checked.verifier, leaf_text(checked), checked.presenter)?;
+        labelled("who has", &broken.bundle, out)?;
+        labelled("refuses", &broken.leaf, out)?;
+        labelled("because", &broken.obstacle.to_string(), out)?;
+    }
+    Ok(())
+}
+
+/// Grouped by who verifies, and with what.
+fn table(matrix: &Matrix<'_>) -> Table {
+    let mut groups: Vec<(&str, &Slot, Vec<&Checked>)> = Vec::new();
+    for checked in matrix.edges {
+        match groups.iter_mut().find(|(verifier, trust, _)| (*verifier, *trust) == (checked.verifier, &checked.trust)) {
+            Some((_, _, edges)) => edges.push(checked),
+            None => groups.push((checked.verifier, &checked.trust, vec![checked])),
+        }
+    }
+    let mut table = Table::new(&["  ACCEPTS", "OF", "UNTIL", "LEFT", "LIMIT", "EVIDENCE"]);
+    for (verifier, trust, edges) in groups {
+        table.heading(format!("{verifier}, with {}", place(trust)));
+        for checked in edges {
+            table.row([
+                format!("  {}, {}", leaf_text(checked), checked.purpose),
+                checked.presenter.to_owned(),
+                short_until(&checked.state),
+                left(matrix, checked),
+                limit(checked, matrix.snapshot, false),
+                evidence(checked).to_owned(),
+            ]);
+        }
+    }
+    table
+}
+
+fn wide(matrix: &Matrix<'_>) -> Table {
+    let mut table = Table::new(&[
+        "VERIFIER", "WITH", "ACCEPTS", "OF", "FROM", "AS", "UNTIL", "LEFT", "LIMIT", "EVIDENCE", "VERSIONS",
+    ]);
+    for checked in matrix.edges {
+        let until = match checked.state {
+            State::Holds { until, .. } => span::instant(until),
+            _ => short_until(&checked.state),
+        };
+        table.row([
+            checked.verifier.to_owned(),
+            checked.trust.to_string(),
+            leaf_text(checked),
+            checked.presenter.to_owned(),
+            checked.presented.to_string(),
+            checked.purpose.to_string(),
+            until,
+            left(matrix, checked),
+            limit(checked, matrix.snapshot, true),
+            evidence(checked).to_owned(),
+            format!("{} x {}", checked.versions.0, checked.versions.1),
+        ]);
+    }
+    table
+}
+
+/// What is presented: the row, or for one of many the object that tells it from the others.
+pub(super) fn leaf_text(checked: &Checked) -> String {
+    let of = format!(" of {}", checked.presenter);
+    let accepted = checked.edge.strip_prefix(checked.verifier).and_then(|rest| rest.strip_prefix(" accepts "));
+    match accepted.and_then(|rest| rest.split_once(&of)) {
+        Some((leaf, "")) => leaf.to_owned(),
+        Some((leaf, instance)) => format!("{leaf} {}", instance.trim().trim_matches(['(', ')'])),
+        None => checked.row.to_owned(),
+    }
+}
+
+fn place(slot: &Slot) -> String {
+    if slot.is_file() { format!("the installation's {}", slot.key()) } else { slot.object_text().to_owned() }
+}
+
+fn short_until(state: &State) -> String {
+    match state {
+        State::Holds { until, .. } => span::day(*until),
+        State::Broken(_) => "BROKEN".to_owned(),
+        State::Nothing => "nothing yet".to_owned(),
+    }
+}
+
+fn left(matrix: &Matrix<'_>, checked: &Checked) -> String {
+    let State::Holds { until, .. } = checked.state else { return String::new() };
+    let mark = if severity(matrix, checked) == Found::Warnings { "*" } else { "" };
+    format!("{}{mark}", span::text(matrix.at.duration_until(until)))
+}
+
+/// Which certificate ends first on the path: what is presented, or one above it.
+pub(super) fn limit(checked: &Checked, snapshot: &Snapshot, with_name: bool) -> String {
+    let State::Holds { limited_by: Some(id), .. } = &checked.state else { return String::new() };
+    let presented = snapshot.secrets.get(&checked.presented).and_then(|found| found.present());
+    let is_signer = snapshot.certificates.get(id).is_some_and(|it| it.ca.is_some());
+    let is_earlier = presented.is_some_and(|it| it.superseded.iter().any(|past| past.certificate == *id));
+    let what = match presented {
+        _ if is_earlier => "earlier",
+        _ if is_signer => "signer",
+        Some(presented) if presented.certificate.id == *id => "itself",
+        Some(_) | None => "another",
+    };
+    if with_name { format!("{what}: {}", name_of(snapshot, id)) } else { what.to_owned() }
+}
+
+/// A certificate by where it is kept, or else by its subject.
+fn name_of(snapshot: &Snapshot, id: &CertificateId) -> String {
+    let is_it = |slot: &&Slot| {
+        snapshot.secrets.get(*slot).and_then(|found| found.present()).is_some_and(|it| it.certificate.id == *id)
+    };
+    let subject = || snapshot.certificates.get(id).map_or(id.to_string(), |it| it.subject.name.to_string());
+    snapshot.secrets.keys().find(is_it).map_or_else(subject, ToString::to_string)
+}
+
+fn evidence(checked: &Checked) -> &'static str {
+    match checked.evidence {
+        Evidence::Observed => "observed",
+        Evidence::Assumed => "assumed",
+        Evidence::Unknown => "unknown",
+        Evidence::Never => "never",
+    }
+}

@@ -1,0 +1,524 @@
+//! `perennial plan`, `verify`, `explain` and `forecast` from the outside, on the example snapshot and on damaged ones.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use common::{perennial, texts};
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What `make generate` writes to the example.
+const GENERATE: [&str; 5] = ["simulate", "--years=1", "--services=2", "--snapshot-at", "19h10m"];
+
+/// An hour before the end of the first day: the one-day signers of the installation are being replaced.
+fn example() -> String {
+    format!("{}/../../examples/snapshot.json", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn example_value() -> Value {
+    serde_json::from_str(&fs::read_to_string(example()).unwrap()).unwrap()
+}
+
+/// stdout and exit code of a command on the example.
+fn on_example(arguments: &[&str]) -> (String, i32) {
+    on_file(&example(), arguments)
+}
+
+fn on_file(file: &str, arguments: &[&str]) -> (String, i32) {
+    let (stdout, stderr, code) = texts(&perennial(&[arguments, &["--from", file]].concat()));
+    assert_eq!(stderr, "");
+    (stdout, code)
+}
+
+/// The example with something changed, in a file of its own.
+struct Changed {
+    directory: TempDir,
+}
+
+impl Changed {
+    fn new(change: impl FnOnce(&mut Value)) -> Changed {
+        let mut value = example_value();
+        change(&mut value);
+        Changed::text(&value.to_string())
+    }
+
+    fn text(text: &str) -> Changed {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("s.json"), text).unwrap();
+        Changed { directory }
+    }
+
+    fn file(&self) -> String {
+        self.directory.path().join("s.json").to_str().unwrap().to_owned()
+    }
+}
+
+/// What every command says about a snapshot that is none.
+fn check_refused(changed: &Changed, expected: &Expect) {
+    let refusals = [&["plan"][..], &["verify"], &["forecast"], &["explain", "csr-signer"]].map(|command| {
+        let (stdout, stderr, code) = texts(&perennial(&[command, &["--from", &changed.file()]].concat()));
+        assert_eq!((stdout.as_str(), code), ("", 1), "{command:?}");
+        stderr.replace(changed.directory.path().to_str().unwrap(), "DIR")
+    });
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:?}");
+    expected.assert_eq(refusals[0].trim_end());
+}
+
+/// The lines from one that begins so to the next empty one.
+fn section<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
+    text.lines().skip_while(|line| !line.starts_with(title)).take_while(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn the_example_is_up_to_date() {
+    let (stdout, stderr, code) = texts(&perennial(&GENERATE));
+    assert_eq!((stderr.as_str(), code), ("", 0));
+    assert!(
+        stdout == fs::read_to_string(example()).unwrap(),
+        "examples/snapshot.json is out of date: run `make generate`"
+    );
+}
+
+#[test]
+fn the_same_snapshot_gives_the_same_bytes() {
+    for command in
+        [&["plan"][..], &["plan", "-o", "json"], &["verify", "-o", "wide"], &["forecast"], &["forecast", "-o", "yaml"]]
+    {
+        assert_eq!(on_example(command), on_example(command), "{command:?}");
+    }
+}
+
+#[test]
+fn tables_fit_a_terminal() {
+    for command in [&["plan"][..], &["verify"], &["forecast"], &["explain", "csr-signer"], &["explain", "client-ca"]] {
+        let (text, _) = on_example(command);
+        // A name cannot be broken; nothing else is longer.
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 120).collect();
+        assert_eq!(long, Vec::<&str>::new(), "{command:?}");
+    }
+}
+
+#[test]
+fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
+    let (text, code) = on_example(&["plan"]);
+    assert_eq!(code, 0);
+    expect![[r#"
+        At 2026-01-01T19:12:54Z: 15 writes to make now, 2 waiting, 0 risks.
+
+        TO WRITE, in this order; then look again
+        #    DO        OBJECT                                                                WHY
+        1    issue     openshift-kube-apiserver-operator/aggregator-client-signer            80% of its life
+        2    issue     openshift-kube-controller-manager-operator/csr-signer-signer          80% of its life
+        3    issue     openshift-kube-controller-manager-operator/csr-signer                 80% of its life
+        4    publish   openshift-config-managed/kube-apiserver-aggregator-client-ca          1 added
+        5    copy      openshift-kube-apiserver/aggregator-client-ca                         from #4
+        6    copy      openshift-kube-controller-manager/aggregator-client-ca                from #4
+        7    publish   openshift-kube-controller-manager-operator/csr-controller-signer-ca   1 added
+        8    publish   openshift-kube-controller-manager-operator/csr-signer-ca              2 added
+        9    publish   openshift-kube-controller-manager-operator/csr-controller-ca          2 added
+        10   copy      openshift-config-managed/csr-controller-ca                            from #9
+        11   copy      openshift-kube-apiserver/kubelet-serving-ca                           from #9
+        12   copy      openshift-config-managed/kubelet-serving-ca                           from #9
+        13   publish   openshift-kube-apiserver/client-ca                                    2 added
+        14   copy      openshift-config-managed/kube-apiserver-client-ca                     from #13
+        15   copy      openshift-kube-controller-manager/client-ca                           from #13
+        rollout: kube-apiserver restarts, node by node, for #11
+
+        WAITING
+        openshift-kube-controller-manager/csr-signer (csr-signer)
+          waits for     everybody to trust it
+          until         2026-01-01T21:35:33Z (in 2h22m) at the latest
+          otherwise     kube-apiserver accepts any by csr-signer of kubelet would break at 2026-01-01T19:27:54Z: whoever reads
+                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4 refuses certificates
+                        by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:12:54Z: its signer
+                        kube-csr-signer_@1767294774 is not trusted
+        openshift-kube-apiserver/aggregator-client (aggregator-client)
+          is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
+          waits for     everybody to trust it
+          until         2026-01-01T19:27:54Z (in 15m) at the latest
+          otherwise     extension API servers accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:12:54Z:
+                        whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:12:54Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294774 is
+                        not trusted
+
+        Next look: as soon as this is written.
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn a_plan_is_data_too() {
+    let (text, code) = on_example(&["plan", "-o", "json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(code, 0);
+    assert_eq!(report["steps"][0]["object"], "openshift-kube-apiserver-operator/aggregator-client-signer");
+    assert_eq!(report["waiting"].as_array().unwrap().len(), 2);
+    let (yaml, _) = on_example(&["plan", "-o", "yaml"]);
+    assert_eq!(report, serde_norway::from_str::<Value>(&yaml).unwrap());
+    let (wide, _) = on_example(&["plan", "-o", "wide"]);
+    assert!(wide.contains("RSA 2048   platform   (self)"), "{wide}");
+}
+
+#[test]
+fn a_plan_that_comes_too_late_says_what_breaks() {
+    // Twenty minutes before the end it is too late to wait for everybody.
+    let late = Changed::new(|value| value["takenAt"] = "2026-01-01T23:40:00Z".into());
+    let (text, code) = on_file(&late.file(), &["plan"]);
+    assert_eq!(code, 4);
+    expect![[r#"
+        AT RISK
+        extension API servers accepts aggregator-client of kube-apiserver
+          broken from   2026-01-01T23:40:00Z: from now on
+          because       whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T23:40:00Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767310800 is"#]].assert_eq(&section(&text, "AT RISK")[..6].join("\n"));
+}
+
+/// The bundle that the API server verifies its clients with is gone from where it reads it, and from where it is made.
+fn without_client_trust() -> Changed {
+    Changed::new(|value| {
+        let bundle = &mut value["bundles"]["openshift-kube-apiserver/client-ca:ca-bundle.crt"]["present"];
+        bundle["members"] = json!([]);
+        bundle["published"] = json!({});
+    })
+}
+
+#[test]
+fn a_broken_edge_is_critical_and_says_who_refuses_whom() {
+    let broken = without_client_trust();
+    let (text, code) = on_file(&broken.file(), &["verify"]);
+    assert_eq!(code, 4);
+    expect![[r#"
+        BROKEN
+        kube-apiserver refuses day1/admin-kubeconfig-client of kubectl
+          who has       openshift-kube-apiserver/client-ca:ca-bundle.crt
+          refuses       file:day1/admin-kubeconfig-client
+          because       its signer day1/admin-kubeconfig-signer@2026-01-01T00:00:00Z is not trusted
+        kube-apiserver refuses day1/kubelet-client of new node"#]]
+    .assert_eq(&section(&text, "BROKEN")[..6].join("\n"));
+    let (text, _) = on_file(&broken.file(), &["verify", "-o", "json"]);
+    let matrix: Value = serde_json::from_str(&text).unwrap();
+    let is_broken = |edge: &&Value| edge["state"].get("broken").is_some();
+    assert!(
+        matrix["edges"].as_array().unwrap().iter().filter(is_broken).all(|edge| edge["verifier"] == "kube-apiserver")
+    );
+    let (text, _) = on_file(&broken.file(), &["explain", "kube-scheduler-client-cert-key"]);
+    assert!(text.contains("BROKEN") && text.contains("is not trusted"), "{text}");
+}
+
+#[test]
+fn a_matrix_says_until_when_each_edge_holds() {
+    let (text, code) = on_example(&["verify"]);
+    assert_eq!(code, 3);
+    expect![[r#"
+        At 2026-01-01T19:12:54Z: 39 edges, 39 hold, 0 broken.
+        The first to end, unless it is renewed: extension API servers accepts aggregator-client of kube-apiserver, in 4h47m.
+        Ending within 7d: 4, marked with *.
+
+          ACCEPTS                                            OF                        UNTIL        LEFT     LIMIT    EVIDENCE
+        new node, with the installation's day1/machine-config-server-ca-bundle
+          day1/machine-config-server, server                 machine-config-server     2035-12-30   3649d    signer   never
+        kubectl, with the installation's day1/kube-apiserver-complete-server-ca-bundle
+          external-loadbalancer-serving-certkey, server      kube-apiserver            2026-01-31   29d4h    itself   never
+        new node, with the installation's day1/kube-apiserver-complete-server-ca-bundle
+          internal-loadbalancer-serving-certkey, server      kube-apiserver            2026-01-31   29d4h    itself   never
+        kube-apiserver, with openshift-kube-apiserver/client-ca
+          day1/admin-kubeconfig-client, client               kubectl                   2035-12-30   3649d    signer   never
+          day1/kubelet-client, client                        new node                  2035-12-30   3649d    signer   never
+          kube-controller-manager-client-cert-key, client    kube-controller-manager   2026-01-31   29d4h    itself   assumed
+          kube-scheduler-client-cert-key, client             kube-scheduler            2026-01-31   29d4h    itself   assumed
+          control-plane-node-admin-client-cert-key, client   control-plane node        2026-01-31   29d4h    itself   assumed
+          check-endpoints-client-cert-key, client            check-endpoints           2026-01-31   29d4h    itself   assumed
+          node-system-admin-client, client                   administrator on a node   2027-01-01   364d     signer   assumed
+          any by csr-signer, client                          kubelet                   2026-01-02   4h47m*   signer   assumed
+        node, with openshift-config-managed/kube-apiserver-server-ca
+          internal-loadbalancer-serving-certkey, server      kube-apiserver            2026-01-31   29d4h    itself   assumed
+        control-plane processes, with openshift-kube-apiserver/kube-apiserver-server-ca
+          localhost-serving-cert-certkey, server             kube-apiserver            2026-01-31   29d4h    itself   assumed
+          localhost-recovery-serving-certkey, server         kube-apiserver            2035-12-30   3649d    signer   observed
+        pods, with openshift-kube-controller-manager/serviceaccount-ca
+          service-network-serving-certkey, server            kube-apiserver            2026-01-31   29d4h    itself   assumed
+        kubelet, with openshift-config-managed/kube-apiserver-client-ca
+          kubelet-client, client                             kube-apiserver            2026-01-31   29d4h    itself   assumed
+        extension API servers, with openshift-kube-apiserver/aggregator-client-ca
+          aggregator-client, client                          kube-apiserver            2026-01-02   4h47m*   signer   assumed
+        kube-controller-manager, with openshift-kube-controller-manager/aggregator-client-ca
+          aggregator-client, client                          kube-apiserver            2026-01-02   4h47m*   signer   assumed
+        kube-apiserver, with openshift-kube-apiserver/kubelet-serving-ca
+          any by csr-signer, server                          kubelet                   2026-01-02   4h47m*   signer   assumed
+        etcd, with openshift-etcd/etcd-all-bundles
+          etcd-peer-master-0, server                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-peer-master-1, server                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-peer-master-2, server                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-peer-master-0, client                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-peer-master-1, client                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-peer-master-2, client                         etcd                      2028-12-31   1094d    itself   observed
+          etcd-client, client                                kube-apiserver            2028-12-31   1094d    itself   observed
+          etcd-client, client                                etcd operator             2028-12-31   1094d    itself   assumed
+        kube-apiserver, with openshift-kube-apiserver/etcd-serving-ca
+          etcd-serving-master-0, server                      etcd                      2028-12-31   1094d    itself   observed
+          etcd-serving-master-1, server                      etcd                      2028-12-31   1094d    itself   observed
+          etcd-serving-master-2, server                      etcd                      2028-12-31   1094d    itself   observed
+        etcd operator, with openshift-etcd-operator/etcd-ca-bundle
+          etcd-serving-master-0, server                      etcd                      2028-12-31   1094d    itself   assumed
+          etcd-serving-master-1, server                      etcd                      2028-12-31   1094d    itself   assumed
+          etcd-serving-master-2, server                      etcd                      2028-12-31   1094d    itself   assumed
+        monitoring, with openshift-etcd-operator/etcd-metric-serving-ca
+          etcd-serving-metrics-master-0, server              etcd                      2028-12-31   1094d    itself   assumed
+          etcd-serving-metrics-master-1, server              etcd                      2028-12-31   1094d    itself   assumed
+          etcd-serving-metrics-master-2, server              etcd                      2028-12-31   1094d    itself   assumed
+        etcd, with openshift-etcd/etcd-all-bundles
+          etcd-metric-client, client                         monitoring                2028-12-31   1094d    itself   assumed
+        consumers of the service CA, with openshift-config-managed/service-ca
+          service-serving shop/web-0-tls, server             pods of the Service       2028-01-01   729d     itself   assumed
+          service-serving shop/web-1-tls, server             pods of the Service       2028-01-01   729d     itself   assumed
+    "#]].assert_eq(&text);
+    // An earlier end of interest, and nothing ends in it.
+    assert_eq!(on_example(&["verify", "--warn-within", "1h"]).1, 0);
+    let (wide, _) = on_example(&["verify", "-o", "wide"]);
+    let line = wide.lines().find(|line| line.starts_with("kubelet ")).unwrap();
+    assert!(line.contains("openshift-config-managed/kube-apiserver-client-ca:ca-bundle.crt"), "{line}");
+}
+
+#[test]
+fn certificates_handed_out_by_an_earlier_signer_end_quietly() {
+    // Weeks later, with only the ordinary in sight.
+    let (later, ..) = texts(&perennial(&["simulate", "--years=1", "--services=0", "--snapshot-at", "200d"]));
+    let later = Changed::text(&later);
+    let (text, code) = on_file(&later.file(), &["verify", "--warn-within", "2d"]);
+    assert!(text.contains("   earlier   "), "{text}");
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn a_certificate_is_explained() {
+    let (text, code) = on_example(&["explain", "aggregator-client"]);
+    assert_eq!(code, 0);
+    expect![[r#"
+        openshift-kube-apiserver/aggregator-client (aggregator-client)
+          is            aggregator-client: API server to extension API servers, client of day-2
+          key           RSA 2048 at its next rotation: the platform's default, because nothing more specific applies; there is
+                        no PKI resource
+          now           openshift-kube-apiserver/aggregator-client@2026-01-01T00:00:00Z
+          valid         2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z (ends in 4h47m)
+          signed by     aggregator-client-signer, the current one
+          refresh       2026-01-16T00:00:05Z (in 14d4h)
+          80% of life   2026-01-01T19:12:01Z (53s ago)
+          end           2026-01-02T00:00:00Z (in 4h47m)
+          is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
+          waits for     everybody to trust it
+          until         2026-01-01T19:27:54Z (in 15m) at the latest
+          otherwise     extension API servers accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:12:54Z:
+                        whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:12:54Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294774 is
+                        not trusted
+          next rotation 2026-01-01T19:27:54Z (in 15m): past refresh time (80% of validity) since 2026-01-01T19:12:01Z
+
+        VERIFIED BY
+        VERIFIER                  ACCEPTS             OF               UNTIL        LEFT    LIMIT
+        extension API servers     aggregator-client   kube-apiserver   2026-01-02   4h47m   signer
+        kube-controller-manager   aggregator-client   kube-apiserver   2026-01-02   4h47m   signer
+
+        a file of the installation: day1/aggregator-client (day1/aggregator-client)
+          is            aggregator-client: API server to extension API servers, client of day-1
+          key           that of the installation: nothing here makes another one
+          now           made by the installation, and replaced by aggregator-client
+    "#]].assert_eq(&text);
+}
+
+#[test]
+fn a_name_may_mean_a_row_a_certificate_or_an_object() {
+    let first_lines = |name: &str| -> Vec<String> {
+        let (text, _) = on_example(&["explain", name]);
+        text.lines().filter(|line| line.ends_with(')') && !line.starts_with(' ')).map(ToOwned::to_owned).collect()
+    };
+    assert_eq!(first_lines("service-ca"), first_lines("signing-key"));
+    assert_eq!(first_lines("shop/web-1-tls"), ["shop/web-1-tls (service-serving)"]);
+    assert_eq!(first_lines("etcd-peer-master-2"), first_lines("openshift-etcd/etcd-peer-master-2"));
+    assert_eq!(first_lines("etcd-peer-<node>").len(), 3);
+    // The Secret of this name holds another certificate than the one that policies call so.
+    assert_eq!(
+        first_lines("kubelet-client"),
+        [
+            "openshift-kube-apiserver/kubelet-client (kubelet-client)",
+            "a file of the installation: day1/kubelet-client (day1/kubelet-client)"
+        ]
+    );
+    assert_eq!(first_lines("openshift-kube-apiserver/client-ca"), ["openshift-kube-apiserver/client-ca (client-ca)"]);
+}
+
+#[test]
+fn the_level_of_the_policy_is_named() {
+    let check = |policy: Value, name: &str, expected: &str| {
+        let changed = Changed::new(|value| value["policy"] = policy);
+        let (text, _) = on_file(&changed.file(), &["explain", name]);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(expected), "{text}");
+    };
+    let policy = |policy: Value| json!({"present": policy});
+    let rsa = example_value()["policy"].clone();
+    assert_eq!(rsa, "absent");
+    let all = json!({"defaults": "RSA 3072", "categories": {"SignerCertificate": "ECDSA P384"}, "overrides": {"etcd-signer": "RSA 4096"}});
+    check(policy(all.clone()), "etcd-signer", "RSA 4096 at its next rotation: spec.overrides names etcd-signer");
+    check(policy(all.clone()), "signing-key", "ECDSA P384 at its next rotation: spec.categories has SignerCertificate");
+    check(policy(all), "aggregator-client", "RSA 3072 at its next rotation: spec.defaults says so");
+    check(
+        json!({"unreadable": {"why": "spec is garbled"}}),
+        "aggregator-client",
+        "the PKI resource cannot be read: spec is garbled",
+    );
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_close_ones() {
+    let check = |name: &str, expected: &str| {
+        let (stdout, stderr, code) = texts(&perennial(&["explain", name, "--from", &example()]));
+        assert_eq!((stdout.as_str(), stderr.trim_end(), code), ("", expected, 1));
+    };
+    check("etcd-singer", "error: nothing is called \"etcd-singer\": close to it are etcd-signer, etcd-server");
+    check("zzzzzzzz", "error: nothing is called \"zzzzzzzz\": `perennial certs --catalog` lists all names");
+}
+
+#[test]
+fn a_forecast_lists_what_rotates_and_what_ends() {
+    let (text, code) = on_example(&["forecast", "--within", "20d"]);
+    assert_eq!(code, 0);
+    expect![[r#"
+        From 2026-01-01T19:12:54Z to 2026-01-21T19:12:54Z (20d): 15 rotations, 4 of them of signers; 3 rollouts of static pods;
+        0 endings.
+
+        SIGNERS
+        WHEN                   SIGNER                     WHY               LATEST       ROLLS OUT
+        2026-01-01T19:12:54Z   aggregator-client-signer   80% of its life   2026-01-02   -
+        2026-01-01T19:12:54Z   csr-signer-signer          80% of its life   2026-01-02   kube-apiserver
+        2026-01-01T19:12:54Z   csr-signer                 80% of its life   2026-01-02   kube-apiserver
+        2026-01-16T19:12:54Z   csr-signer                 refresh time      2026-01-31   kube-apiserver
+
+        CERTIFICATES, each with its next rotation
+        NEXT                   CERTIFICATE                                WHY               LATEST       TIMES   ROLLS OUT
+        2026-01-01T19:27:54Z   aggregator-client                          80% of its life   2026-01-02   2       -
+        2026-01-16T00:00:59Z   kubelet-client                             refresh time      2026-01-31   1       kube-apiserver
+        2026-01-16T00:01:13Z   kube-controller-manager-client-cert-key    refresh time      2026-01-31   1       -
+        2026-01-16T00:01:13Z   kube-scheduler-client-cert-key             refresh time      2026-01-31   1       -
+        2026-01-16T00:01:13Z   control-plane-node-admin-client-cert-key   refresh time      2026-01-31   1       -
+        2026-01-16T00:01:14Z   check-endpoints-client-cert-key            refresh time      2026-01-31   1       -
+        2026-01-16T00:03:01Z   external-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
+        2026-01-16T00:03:01Z   internal-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
+        2026-01-16T00:03:37Z   localhost-serving-cert-certkey             refresh time      2026-01-31   1       -
+        2026-01-16T00:04:04Z   service-network-serving-certkey            refresh time      2026-01-31   1       -
+
+        ROLLOUTS of static pods, by month
+        MONTH     ROLLOUTS
+        2026-01   3 of kube-apiserver
+    "#]].assert_eq(&text);
+    let (text, code) = on_example(&["forecast", "--within", "20d", "-o", "json"]);
+    let forecast: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((forecast["rotations"].as_array().unwrap().is_empty(), code), (false, 0));
+    // After ten years, what the installation signed ends.
+    let (text, code) = on_example(&["forecast", "--within", "3700d"]);
+    assert_eq!(code, 3);
+    expect![[r#"
+        ENDING, and nobody here can renew it
+        WHEN                   CERTIFICATE                    KEY
+        2035-12-30T00:00:00Z   day1/admin-kubeconfig-client   -
+        2035-12-30T00:00:00Z   day1/kubelet-client            -
+        2035-12-30T00:00:00Z   day1/machine-config-server     -"#]]
+    .assert_eq(&section(&text, "ENDING").join("\n"));
+}
+
+#[test]
+fn a_snapshot_comes_from_stdin_too() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
+        .args(["plan", "--from", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&fs::read(example()).unwrap()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), on_example(&["plan"]).0);
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused() {
+    let gone = Changed { directory: tempfile::tempdir().unwrap() };
+    check_refused(
+        &gone,
+        &expect!["error: failed to read the snapshot DIR/s.json: No such file or directory (os error 2)"],
+    );
+    check_refused(
+        &Changed::text("version: 1"),
+        &expect!["error: the snapshot DIR/s.json is refused: it is not JSON: expected value at line 1 column 1"],
+    );
+    check_refused(
+        &Changed::text("{}"),
+        &expect![
+            "error: the snapshot DIR/s.json is refused: it does not say which version of the format it has: missing field `version` at line 1 column 2"
+        ],
+    );
+    check_refused(
+        &Changed::text("{\"version\": 2, \"shape\": 1}"),
+        &expect!["error: the snapshot DIR/s.json is refused: it has version 2; this program reads version 1"],
+    );
+    check_refused(
+        &Changed::new(|value| value["takenAt"] = "today".into()),
+        &expect![
+            "error: the snapshot DIR/s.json is refused: failed to parse four digit integer as year: invalid digit, expected 0-9 but got t at line 1 column 30"
+        ],
+    );
+    check_refused(
+        &Changed::new(|value| value["takenAt"] = "9999-12-30T00:00:00Z".into()),
+        &expect![
+            "error: the snapshot DIR/s.json is refused: takenAt is 9999-12-30T00:00:00Z: accepted is 1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z"
+        ],
+    );
+    let secret = "openshift-kube-apiserver/aggregator-client:tls.crt";
+    check_refused(
+        &Changed::new(|value| value["surprise"] = 1.into()),
+        &expect![
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters` at line 1 column 111441"
+        ],
+    );
+    check_refused(
+        &Changed::new(|value| value["secrets"][secret]["present"]["forcd"] = "now".into()),
+        &expect![[
+            r#"error: the snapshot DIR/s.json is refused: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, bridges, bridged, superseded, issues"#
+        ]],
+    );
+    let unlisted = Changed::new(|value| drop(value["secrets"].as_object_mut().unwrap().remove(secret)));
+    check_refused(
+        &unlisted,
+        &expect![
+            "error: the snapshot DIR/s.json is refused: the snapshot does not say whether secret openshift-kube-apiserver/aggregator-client:tls.crt is absent, unreadable or present"
+        ],
+    );
+    let undescribed = Changed::new(|value| {
+        value["bundles"]["openshift-kube-apiserver/client-ca:ca-bundle.crt"]["present"]["members"] = json!(["x"]);
+    });
+    check_refused(
+        &undescribed,
+        &expect![
+            "error: the snapshot DIR/s.json is refused: the snapshot speaks of the certificate x in openshift-kube-apiserver/client-ca:ca-bundle.crt, but does not describe it"
+        ],
+    );
+}
+
+#[test]
+fn usage_is_explained() {
+    for command in ["plan", "verify", "explain", "forecast", "simulate"] {
+        let (stdout, _, code) = texts(&perennial(&[command, "--help"]));
+        assert_eq!(code, 0);
+        assert!(stdout.contains("Examples:") && stdout.contains(&format!("perennial {command} ")), "{stdout}");
+    }
+    let (_, stderr, code) = texts(&perennial(&["verify", "--from", &example(), "--warn-within", "soon"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("\"soon\" is no span of time: expected numbers with units, such as 30d"), "{stderr}");
+    assert_eq!(texts(&perennial(&["plan"])).2, 2);
+}
