@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::catalog::{Custody, Day, Span};
+use crate::catalog::{BundleInput, Custody, Day, Span, Succession};
 use crate::plan::{Action, Planner, Report, Scope, Step};
 use crate::rules::Reason;
 use crate::snapshot::{Held, Slot, Snapshot};
@@ -196,6 +196,16 @@ fn endings(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Vec<End
             endings.push(Ending { at, row: row.id, custody: row.custody });
         }
     }
-    endings.sort_by_key(|ending| ending.at);
+    // Signers whose key nobody here has: their certificates are in the bundles of the installation.
+    for bundle in wiring.catalog.bundles.iter().filter(|bundle| bundle.day == Day::One) {
+        let [BundleInput::History(id)] = bundle.inputs else { continue };
+        let Some(row) = wiring.catalog.row(id).filter(|row| row.succession == Succession::Never) else { continue };
+        let slots = wiring.bundle(bundle.id).map(|it| it.home.clone()).into_iter().chain([Slot::file(bundle.id)]);
+        let mut found = slots.filter_map(|slot| snapshot.bundles.get(&slot)?.present());
+        let Some(state) = found.next() else { continue };
+        let ends = state.members.iter().filter_map(|id| snapshot.certificates.get(id)).map(|it| it.validity.not_after);
+        endings.extend(ends.filter(|at| *at <= to).map(|at| Ending { at, row: row.id, custody: row.custody }));
+    }
+    endings.sort_by_key(|ending| (ending.at, ending.row));
     endings
 }

@@ -84,6 +84,7 @@ impl<'c> Wiring<'c> {
         let alive = |edge: &&Edge| edge.verifier.name != BOOTSTRAP;
         let edges: Vec<_> =
             catalog.edges.iter().filter(alive).filter_map(|edge| wire_edge(catalog, &bundles, edge)).collect();
+        let edges = with_unique_names(edges);
         let mut readers: HashMap<Slot, Vec<usize>> = HashMap::new();
         for (number, edge) in edges.iter().enumerate() {
             readers.entry(edge.trust.clone()).or_default().push(number);
@@ -292,6 +293,16 @@ fn wire_edge<'c>(
     };
     let name = format!("{} accepts {} of {}", edge.verifier.name, edge.leaf, edge.presenter.name);
     Some(EdgeWiring { edge, row: row.id, trust, presents, name: name.into() })
+}
+
+/// Where the same two meet twice, the name says as what.
+fn with_unique_names(mut edges: Vec<EdgeWiring<'_>>) -> Vec<EdgeWiring<'_>> {
+    let mut count: HashMap<Arc<str>, usize> = HashMap::new();
+    edges.iter().for_each(|edge| *count.entry(edge.name.clone()).or_default() += 1);
+    for edge in edges.iter_mut().filter(|edge| count[&edge.name] > 1) {
+        edge.name = format!("{} as a {}", edge.name, edge.edge.purpose).into();
+    }
+    edges
 }
 
 /// Where a row's certificate is kept; a file, for a row of the installation.

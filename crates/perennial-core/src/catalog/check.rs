@@ -124,7 +124,7 @@ fn succession_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
             ),
             (
                 row.delivery.within().is_none_or(|within| after + within < row.validity),
-                format!("is refreshed after {after}, too late for who reads it within {}", row.delivery),
+                format!("is refreshed after {after}, which leaves its readers less than they need: {}", row.delivery),
             ),
         ]),
         Succession::AdoptedBy(id) | Succession::ReplacedBy(id) => match catalog.row(id) {

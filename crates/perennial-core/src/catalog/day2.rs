@@ -22,8 +22,9 @@ pub(super) const SERVICE_CA: &str = "openshift-service-ca";
 
 /// Processes that watch their files notice a change within a minute or two; ten are allowed.
 pub(super) const HOT: Delivery = Delivery::Reloaded { within: Span::minutes(10) };
-/// Whoever uses the service CA is restarted by an update of the cluster within this time.
-pub(super) const SERVICE_CA_CONSUMER: Delivery = Delivery::Reloaded { within: Span::days(395) };
+/// Whoever uses the service CA is restarted by an update of the cluster within 395 days: what is left of a signer's life
+/// when it is rotated. A day less, because clocks differ.
+pub(super) const SERVICE_CA_CONSUMER: Delivery = Delivery::Reloaded { within: Span::days(394) };
 
 const KUBERNETES: HostSource = HostSource::ServiceShort { service: "kubernetes", namespace: "default" };
 const OPENSHIFT: HostSource = HostSource::ServiceShort { service: "openshift", namespace: "default" };

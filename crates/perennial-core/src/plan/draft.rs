@@ -56,6 +56,16 @@ impl<'a> Draft<'a> {
         found.unwrap_or_else(|| panic!("a snapshot that was checked speaks of {slot}"))
     }
 
+    /// When the last few certificates of a place were issued, the oldest first.
+    pub(crate) fn issues(&self, slot: &Slot) -> &[Timestamp] {
+        match self.secret(slot) {
+            Observed::Present(state) => &state.issues,
+            Observed::Absent | Observed::Unreadable { .. } => {
+                self.snapshot.lost_issues.get(slot).map(Vec::as_slice).unwrap_or_default()
+            }
+        }
+    }
+
     /// The keys of an object that hold something.
     pub(crate) fn keys_of(&self, object: &str) -> Vec<Slot> {
         let from = format!("{object}:");
@@ -125,7 +135,7 @@ impl<'a> Draft<'a> {
         let ids = |bridges: &[Bridge]| bridges.iter().map(|bridge| bridge.id.clone()).collect::<Vec<_>>();
         let mut bridges = ids(&issue.bridges);
         bridges.extend(issue.kept_bridges.iter().cloned());
-        let mut issues = old.as_ref().map(|old| old.issues.clone()).unwrap_or_default();
+        let mut issues = self.issues(&issue.slot).to_vec();
         issues.push(self.now);
         let subject = match &issue.spec.subject {
             SubjectSpec::Kept(der) => der.clone(),

@@ -220,9 +220,7 @@ impl<'a, 'c> Pass<'a, 'c> {
         let settings = &self.snapshot().settings;
         let state = self.draft.secret(slot).present();
         let timing = state.map(|state| Timing::of(row, &identity(row, instance), state, settings.time_scale));
-        if let Some(state) = state {
-            self.breaker(state)?;
-        }
+        self.breaker(slot)?;
         if let (Observed::Unreadable { why }, Some(timing)) = (&self.snapshot().policy, timing)
             && self.now() < timing.eighty_percent_at
         {
@@ -243,10 +241,11 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// A few issues in a row have their reasons; many are a loop.
-    fn breaker(&self, state: &SecretState) -> Result<(), Waiting> {
-        let &[since, ..] = state.issues.as_slice() else { return Ok(()) };
+    fn breaker(&self, slot: &Slot) -> Result<(), Waiting> {
+        let issues = self.draft.issues(slot);
+        let &[since, ..] = issues else { return Ok(()) };
         let until = after(since, BREAKER_WINDOW.scaled(self.snapshot().settings.time_scale));
-        let issued = state.issues.len();
+        let issued = issues.len();
         if issued < REMEMBERED_ISSUES || until <= self.now() {
             return Ok(());
         }

@@ -197,10 +197,9 @@ impl Patience {
         let scale = draft.snapshot().settings.time_scale;
         let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
             Delivery::Reloaded { within } => draft.lag(within) + RESYNC.scaled(scale),
-            // Whoever requested a certificate asks for the next one in good time.
-            Delivery::Revisioned | Delivery::Relayed { .. } | Delivery::Never | Delivery::Indirect => {
-                ROLLOUT.scaled(scale)
-            }
+            Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT.scaled(scale),
+            // A signer issues on request until its last second, and what it issued is accepted until then.
+            Delivery::Never | Delivery::Indirect => return Patience { hopeful: end, hopeless: end },
         };
         let life = leaf.members.first().map(|it| it.validity.not_before.duration_until(it.validity.not_after));
         let spare = needed.max(life.unwrap_or(SignedDuration::ZERO) / 10);
@@ -238,8 +237,8 @@ fn wait_for(
         }
     }
     // Somebody must load it first; or what stands in the way ends by itself.
-    let refuser = before.iter().find(|edge| edge.name == refusal.edge);
-    let refuser = refuser.and_then(|edge| edge.bundles.iter().find(|it| it.name == refusal.broken.bundle));
+    let mut bundles = before.iter().flat_map(|edge| &edge.bundles);
+    let refuser = bundles.find(|version| version.name == refusal.broken.bundle);
     let is_rollout = refuser
         .is_some_and(|it| it.in_use == InUse::Always && matches!(it.evidence, Evidence::Observed | Evidence::Unknown));
     let last = if is_rollout { patience.hopeful } else { patience.hopeless };

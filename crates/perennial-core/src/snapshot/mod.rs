@@ -52,6 +52,9 @@ pub struct Snapshot {
     pub held_bundles: BTreeMap<Slot, Vec<Held>>,
     /// Objects that somebody else is writing, and who.
     pub other_writers: BTreeMap<Slot, String>,
+    /// When the last few certificates of a place were issued, where the place is empty now and cannot say so itself.
+    #[serde(default)]
+    pub lost_issues: BTreeMap<Slot, Vec<Timestamp>>,
 }
 
 /// A Service that asks for a certificate.
@@ -72,7 +75,7 @@ pub struct Held {
     pub by: String,
     /// The static-pod revision that it runs.
     pub revision: Option<u64>,
-    /// Since when; the beginning of time where nobody can say.
+    /// Since when it holds exactly these, whatever restarts there were; the beginning of time where nobody can say.
     pub since: Option<Timestamp>,
     /// The certificates.
     pub members: Vec<CertificateId>,
@@ -125,6 +128,7 @@ impl Snapshot {
             held_secrets: BTreeMap::new(),
             held_bundles: BTreeMap::new(),
             other_writers: BTreeMap::new(),
+            lost_issues: BTreeMap::new(),
         };
         snapshot.complete(wiring);
         snapshot

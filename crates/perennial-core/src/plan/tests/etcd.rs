@@ -147,7 +147,10 @@ fn a_member_that_never_restarts_does_not_let_the_others_end() {
     cluster.go_watching(day(1096), |cluster, report| {
         let step = report.steps.iter().find(|step| step.object == "openshift-etcd/etcd-peer-m0");
         if let Some(step) = step {
-            assert!(step.risks.iter().any(|risk| risk.edge == "etcd accepts etcd-peer-m0 of etcd"), "{step:?}");
+            assert!(
+                step.risks.iter().any(|risk| risk.edge == "etcd accepts etcd-peer-m0 of etcd as a server"),
+                "{step:?}"
+            );
             issued.get_or_insert(days(&cluster.now().to_string()));
         }
     });

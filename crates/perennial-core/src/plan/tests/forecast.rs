@@ -6,6 +6,7 @@ use expect_test::expect;
 
 use super::fixture::{Cluster, builtin, day};
 use super::text::days;
+use crate::catalog::Custody;
 use crate::forecast::{Forecast, forecast};
 use crate::rules::Observed;
 use crate::snapshot::Slot;
@@ -84,6 +85,18 @@ fn what_the_installation_left_and_nobody_renews_is_listed_with_its_end() {
     let endings = |to| forecast(builtin(), &cluster.snapshot, to).endings.iter().map(|it| it.row).collect::<Vec<_>>();
     assert_eq!(endings(day(8)), [""; 0]);
     assert_eq!(endings(day(9)), ["day1/admin-kubeconfig-client"]);
+    // The signers whose keys nobody here has.
+    let found = forecast(builtin(), &cluster.snapshot, day(3651)).endings;
+    let signers: Vec<(&str, Option<Custody>)> =
+        found.iter().filter(|it| it.custody.is_some()).map(|it| (it.row, it.custody)).collect();
+    assert_eq!(
+        signers,
+        [
+            ("day1/admin-kubeconfig-signer", Some(Custody::Offline)),
+            ("day1/kubelet-bootstrap-kubeconfig-signer", Some(Custody::Offline)),
+            ("day1/root-ca", Some(Custody::Discarded)),
+        ]
+    );
 }
 
 #[test]

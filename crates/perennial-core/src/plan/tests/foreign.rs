@@ -98,7 +98,7 @@ fn what_somebody_brought_goes_when_it_has_expired() {
     bring(&mut cluster, &["acme"]);
     cluster.go_to(day(50));
     assert_eq!(theirs(&cluster), ["acme"]);
-    assert_eq!(days(&cluster.plan().next_look.to_string()), "day 50+00:00:01");
+    assert_eq!(days(&cluster.plan().next_look.to_string()), "day 50+00:05:01");
     cluster.go_to(day(51));
     assert_eq!(theirs(&cluster), [""; 0]);
     assert_eq!(cluster.plan().steps, Vec::new());

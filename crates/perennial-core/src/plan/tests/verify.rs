@@ -99,7 +99,7 @@ fn where_nothing_is_presented_nothing_is_judged() {
 fn every_verdict_carries_its_weakest_evidence() {
     let evidence = |cluster: &Cluster<'_>, edge: &str| checked(cluster, edge).evidence;
     let mut cluster = settled();
-    let peers = "etcd accepts etcd-peer-m0 of etcd";
+    let peers = "etcd accepts etcd-peer-m0 of etcd as a server";
     assert_eq!(evidence(&cluster, AGGREGATION), Evidence::Assumed);
     assert_eq!(evidence(&cluster, peers), Evidence::Observed);
     assert_eq!(evidence(&cluster, "kubelet accepts kubelet-client of kube-apiserver"), Evidence::Assumed);
@@ -116,7 +116,7 @@ fn every_verdict_carries_its_weakest_evidence() {
 fn what_processes_may_still_hold_is_counted() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).restarts = false;
-    let peers = "etcd accepts etcd-peer-m0 of etcd";
+    let peers = "etcd accepts etcd-peer-m0 of etcd as a server";
     assert_eq!(checked(&cluster, peers).versions, (1, 1));
     cluster.force("etcd-signer", "test");
     cluster.settle();
