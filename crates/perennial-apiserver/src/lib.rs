@@ -1,6 +1,9 @@
 //! A small Kubernetes API server for one machine. It is generic over resources and knows nothing of certificates.
 //!
-//! [`store`] keeps objects, durably or in memory, and tells watchers what changed. [`api`] are the verbs on plain values.
+//! [`store`] keeps objects, durably or in memory, and tells watchers what changed. [`api`] are the verbs on plain values,
+//! [`http`] is the service.
+
+#![allow(clippy::result_large_err, reason = "a refusal is rare, and on its way out")]
 
 pub mod api;
 mod builtin;

@@ -1,12 +1,14 @@
 //! The trust matrix of a snapshot: every edge, whether it holds, until when, and how that is known.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::{Instance, Purpose};
 use crate::plan::{Draft, Planner, edges_of_leaf, states};
 use crate::snapshot::{Slot, Snapshot};
-use crate::trust::{Broken, CertificateId, EdgeState, Evidence};
+use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence, Version};
 use crate::wiring::{instances, presented_slot};
 
 /// An edge with one certificate of its row.
@@ -90,12 +92,23 @@ fn judge(state: &EdgeState, now: Timestamp) -> State {
         Err(broken) => State::Broken(broken),
         Ok(_) => {
             let until = holds_until(state, now);
-            // What ends then and was still in use: of what is presented rather than of what is trusted.
-            let in_use = state.leaves.iter().chain(&state.bundles).filter(|version| version.in_use.contains(until));
-            let ending = in_use.flat_map(|version| &version.members).find(|it| it.validity.not_after == until);
-            State::Holds { until, limited_by: ending.map(|it| it.id.clone()) }
+            State::Holds { until, limited_by: limit(state, until) }
         }
     }
+}
+
+/// What ends then and was still in use: a signer rather than what it signed, which ends with it.
+fn limit(state: &EdgeState, until: Timestamp) -> Option<CertificateId> {
+    let ends = |it: &&Arc<CertificateFacts>| it.validity.not_after == until;
+    let in_use = |versions: &'_ [Version]| -> Vec<Arc<CertificateFacts>> {
+        let versions = versions.iter().filter(|version| version.in_use.contains(until));
+        versions.flat_map(|version| version.members.iter().cloned()).collect()
+    };
+    let (leaves, bundles) = (in_use(&state.leaves), in_use(&state.bundles));
+    let leaf = leaves.iter().find(ends);
+    let signed = |it: &&Arc<CertificateFacts>| leaf.is_some_and(|leaf| leaf.signed_by.as_ref() == Some(&it.subject));
+    let signer = bundles.iter().filter(ends).find(signed);
+    signer.or(leaf).or_else(|| bundles.iter().find(ends)).map(|it| it.id.clone())
 }
 
 /// The last second before it breaks by itself. A version that goes out of use before it ends limits nothing.

@@ -131,7 +131,7 @@ proptest! {
         };
         let (anchors, intermediates) = (chosen(anchors), chosen(chain));
         let in_core = |certificates: &[Certificate]| -> Vec<_> {
-            certificates.iter().map(|it| facts.get(&trust::id(it)).unwrap()).collect()
+            certificates.iter().map(|it| facts.get(&trust::id(it)).unwrap().clone()).collect()
         };
         let (core_anchors, core_chain) = (in_core(&anchors), in_core(&intermediates));
         let hosts = [Host::Dns("web.test".to_owned())];

@@ -76,7 +76,7 @@ fn a_policy_shows_which_key_each_certificate_gets() {
         spec,
         "service-serving",
         &expect![[r#"
-            service-serving Serving serving ECDSA P384 category 730d after 584d service-ca
+            service-serving Serving serving ECDSA P384 category 730d after 300d service-ca
             warning: service-serving: ECDSA P384 is stronger than its signer service-ca with RSA 3072, which limits it"#]],
     );
     check_policy(

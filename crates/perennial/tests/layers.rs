@@ -22,6 +22,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "perennial-schema", may_import: &[], never: &["k8s-openapi"] },
     Layer { name: "perennial-x509", may_import: &["perennial-core"], never: &["kube-core", "k8s-openapi"] },
     Layer { name: "perennial-api", may_import: &["perennial-core", "perennial-schema"], never: &[] },
+    Layer { name: "perennial-apiserver", may_import: &["perennial-schema"], never: &["kube-core", "k8s-openapi"] },
     Layer { name: "perennial-testbed", may_import: &["*"], never: &[] },
     Layer { name: "perennial", may_import: &["*"], never: &[] },
 ];

@@ -132,12 +132,12 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
 
         WAITING
         openshift-kube-controller-manager/csr-signer (csr-signer)
-          waits for     everybody to trust it
-          until         2026-01-01T21:35:33Z (in 2h22m) at the latest
-          otherwise     kube-apiserver accepts any by csr-signer of kubelet would break at 2026-01-01T19:27:54Z: whoever reads
-                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4 refuses certificates
-                        by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:12:54Z: its signer
-                        kube-csr-signer_@1767294774 is not trusted
+          waits for     rollout on openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4
+          until         2026-01-02T00:00:00Z (in 4h47m) at the latest
+          otherwise     kube-apiserver accepts any by csr-signer of kubelet as a server would break at 2026-01-01T19:27:54Z:
+                        whoever reads openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4
+                        refuses certificates by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:12:54Z: its
+                        signer kube-csr-signer_@1767294774 is not trusted
         openshift-kube-apiserver/aggregator-client (aggregator-client)
           is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
           waits for     everybody to trust it
@@ -292,7 +292,7 @@ fn certificates_handed_out_by_an_earlier_signer_end_quietly() {
     let (later, ..) = texts(&perennial(&["simulate", "--years=1", "--services=0", "--snapshot-at", "200d"]));
     let later = Changed::text(&later);
     let (text, code) = on_file(&later.file(), &["verify", "--warn-within", "2d"]);
-    assert!(text.contains("   earlier   "), "{text}");
+    assert!(text.contains("any by csr-signer, client"), "{text}");
     assert_eq!(code, 0, "{text}");
 }
 
@@ -426,10 +426,13 @@ fn a_forecast_lists_what_rotates_and_what_ends() {
     assert_eq!(code, 3);
     expect![[r#"
         ENDING, and nobody here can renew it
-        WHEN                   CERTIFICATE                    KEY
-        2035-12-30T00:00:00Z   day1/admin-kubeconfig-client   -
-        2035-12-30T00:00:00Z   day1/kubelet-client            -
-        2035-12-30T00:00:00Z   day1/machine-config-server     -"#]]
+        WHEN                   CERTIFICATE                                KEY
+        2035-12-30T00:00:00Z   day1/admin-kubeconfig-client               -
+        2035-12-30T00:00:00Z   day1/admin-kubeconfig-signer               with whoever keeps the installation's files
+        2035-12-30T00:00:00Z   day1/kubelet-bootstrap-kubeconfig-signer   with whoever keeps the installation's files
+        2035-12-30T00:00:00Z   day1/kubelet-client                        -
+        2035-12-30T00:00:00Z   day1/machine-config-server                 -
+        2035-12-30T00:00:00Z   day1/root-ca                               thrown away by the installation"#]]
     .assert_eq(&section(&text, "ENDING").join("\n"));
 }
 
@@ -483,7 +486,7 @@ fn what_is_no_snapshot_is_refused() {
     check_refused(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters` at line 1 column 111441"
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues` at line 1 column 111457"
         ],
     );
     check_refused(

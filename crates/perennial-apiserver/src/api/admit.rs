@@ -33,9 +33,8 @@ impl Api {
         let namespace = text(&object, "namespace").to_owned();
         match &at.namespace {
             Some(expected) if !namespace.is_empty() && namespace != *expected => {
-                return Err(bad(format!(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )));
+                let message = "the namespace of the provided object does not match the namespace sent on the request";
+                return Err(bad(message.to_owned()));
             }
             Some(expected) => object["metadata"]["namespace"] = expected.as_str().into(),
             None if resource.namespaced => {

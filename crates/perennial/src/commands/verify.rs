@@ -6,7 +6,6 @@ use anyhow::Context;
 use jiff::Timestamp;
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
-use perennial_core::policy::Usage;
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::trust::{CertificateId, Evidence};
 use perennial_core::verify::{Checked, State, verify};
@@ -88,20 +87,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 fn severity(matrix: &Matrix<'_>, checked: &Checked) -> Found {
     match &checked.state {
         State::Broken(_) => Found::Critical,
-        State::Holds { until, .. } if *until < matrix.warn_before && !is_of_earlier_signer(matrix, checked) => {
-            Found::Warnings
-        }
+        State::Holds { until, .. } if *until < matrix.warn_before => Found::Warnings,
         State::Holds { .. } | State::Nothing => Found::Nothing,
     }
-}
-
-/// What an earlier signer handed out on request ends with that signer, and its holders renew it from the current one:
-/// that end is no event.
-fn is_of_earlier_signer(matrix: &Matrix<'_>, checked: &Checked) -> bool {
-    let is_class = Catalog::builtin().row(checked.row).is_some_and(|row| row.usage == Usage::Signer);
-    let State::Holds { limited_by: Some(id), .. } = &checked.state else { return false };
-    let presented = matrix.snapshot.secrets.get(&checked.presented).and_then(|found| found.present());
-    is_class && presented.is_some_and(|it| it.superseded.iter().any(|past| past.certificate == *id))
 }
 
 fn print(matrix: &Matrix<'_>, table: &Table, out: &mut dyn Write) -> io::Result<()> {
@@ -212,8 +200,10 @@ fn wide(matrix: &Matrix<'_>) -> Table {
 
 /// What is presented: the row, or for one of many the object that tells it from the others.
 pub(super) fn leaf_text(checked: &Checked) -> String {
+    // Where the same two meet as client and as server, the name says which; so does another column.
+    let edge = checked.edge.trim_end_matches(&format!(" as a {}", checked.purpose));
     let of = format!(" of {}", checked.presenter);
-    let accepted = checked.edge.strip_prefix(checked.verifier).and_then(|rest| rest.strip_prefix(" accepts "));
+    let accepted = edge.strip_prefix(checked.verifier).and_then(|rest| rest.strip_prefix(" accepts "));
     match accepted.and_then(|rest| rest.split_once(&of)) {
         Some((leaf, "")) => leaf.to_owned(),
         Some((leaf, instance)) => format!("{leaf} {}", instance.trim().trim_matches(['(', ')'])),
