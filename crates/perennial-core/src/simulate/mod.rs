@@ -1,7 +1,7 @@
 //! Decades of decisions on a virtual clock: a cluster as the planner's writes make it, with processes that read late,
 //! and with trouble. Keys are symbols; time jumps from one event to the next; the same seed gives the same run.
 //!
-//! Two things are watched. An independent [`judge`] decides after every write whether it broke an edge, by the
+//! Two things are watched. An independent judge decides after every write whether it broke an edge, by the
 //! definition: with everything that a process may hold. And the processes that there are meet: what one trusts and
 //! another presents must fit at every moment, until the end of what nobody can renew.
 
