@@ -1,6 +1,10 @@
 //! Patches: what is to change, in the three ways that clients say it.
 
+mod strategic;
+
 use serde_json::Value;
+
+pub(crate) use strategic::strategic;
 
 use crate::status::{ApiError, Reason};
 
@@ -15,14 +19,7 @@ pub(crate) fn json(object: &mut Value, patch: &Value) -> Result<(), ApiError> {
     let patch: json_patch::Patch = serde_json::from_value(patch.clone())
         .map_err(|error| ApiError::new(Reason::BadRequest, format!("the patch is not valid: {error}")))?;
     json_patch::patch(object, &patch).map_err(|error| {
-        ApiError::new(
-            Reason::Invalid,
-            format!("the server rejected our request due to an error in our request: {error}"),
-        )
+        let message = "the server rejected our request due to an error in our request";
+        ApiError::new(Reason::Invalid, format!("{message}: {error}"))
     })
-}
-
-/// Strategic merge patch: lists of objects are merged by their key.
-pub(crate) fn strategic(object: &mut Value, patch: &Value) -> Result<(), ApiError> {
-    merge(object, patch)
 }

@@ -4,6 +4,8 @@ mod body;
 mod discovery;
 mod query;
 mod respond;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::sync::Arc;

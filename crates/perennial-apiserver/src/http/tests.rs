@@ -1,0 +1,210 @@
+//! Requests as clients send them, and what they get.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use axum::body::to_bytes;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use super::*;
+use crate::environment::Environment;
+use crate::store::Store;
+
+fn service() -> Router {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let environment =
+        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [COUNT.fetch_add(1, Ordering::Relaxed); 16]);
+    router(Arc::new(Api::new(Store::memory(), environment)))
+}
+
+struct Answer {
+    code: u16,
+    value: Value,
+    warnings: Vec<String>,
+}
+
+async fn send(service: &Router, method: &str, uri: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+    let mut request = Request::builder().method(method).uri(uri);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let response = service.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter().map(|it| it.to_str().unwrap().to_owned()).collect();
+    let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    Answer { code, value: serde_json::from_slice(&bytes).unwrap_or(Value::Null), warnings }
+}
+
+async fn get(service: &Router, uri: &str) -> Answer {
+    send(service, "GET", uri, &[], Value::Null).await
+}
+
+async fn post(service: &Router, uri: &str, body: Value) -> Answer {
+    send(service, "POST", uri, &[], body).await
+}
+
+const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+
+async fn shop() -> Router {
+    let service = service();
+    assert_eq!(post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await.code, 201);
+    service
+}
+
+#[tokio::test]
+async fn an_object_goes_there_and_back() {
+    let service = shop().await;
+    let made = post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
+    assert_eq!(made.code, 201);
+    let one = format!("{MAPS}/a");
+    assert_eq!(get(&service, &one).await.value, made.value);
+    let list = get(&service, "/api/v1/configmaps?limit=500").await.value;
+    assert_eq!((&list["kind"], &list["items"][0]), (&json!("ConfigMapList"), &made.value));
+    let deleted = send(&service, "DELETE", &one, &[], json!({"propagationPolicy": "Background"})).await.value;
+    assert_eq!((&deleted["status"], &deleted["details"]["uid"]), (&json!("Success"), &made.value["metadata"]["uid"]));
+    let gone = get(&service, &one).await;
+    assert_eq!((gone.code, &gone.value["reason"]), (404, &json!("NotFound")));
+}
+
+#[tokio::test]
+async fn a_client_gets_the_form_that_it_prefers() {
+    let service = shop().await;
+    post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v", "l": "w"}})).await;
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1,application/json";
+    let table = send(&service, "GET", MAPS, &[("accept", table)], Value::Null).await.value;
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(columns, ["Name", "Data", "Age"]);
+    assert_eq!(table["rows"][0]["cells"], json!(["a", 2, "2026-03-01T12:00:00Z"]));
+    let partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let partial = send(&service, "GET", MAPS, &[("accept", partial)], Value::Null).await.value;
+    assert_eq!(partial["items"][0].get("data"), None);
+    assert_eq!(partial["items"][0]["metadata"]["name"], "a");
+}
+
+#[tokio::test]
+async fn patches_are_of_three_kinds() {
+    let service = shop().await;
+    post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
+    let one = format!("{MAPS}/a");
+    let patch = async |kind: &str, body: Value| send(&service, "PATCH", &one, &[("content-type", kind)], body).await;
+    let merged = patch("application/merge-patch+json", json!({"data": {"l": "w", "k": null}})).await;
+    assert_eq!((merged.code, &merged.value["data"]), (200, &json!({"l": "w"})));
+    let json = patch("application/json-patch+json", json!([{"op": "add", "path": "/data/m", "value": "x"}])).await;
+    assert_eq!(json.value["data"], json!({"l": "w", "m": "x"}));
+    let labels = json!({"metadata": {"labels": {"app": "web"}}});
+    let strategic = patch("application/strategic-merge-patch+json", labels).await;
+    assert_eq!(strategic.value["metadata"]["labels"]["app"], "web");
+    assert_eq!(patch("text/plain", json!({})).await.code, 415);
+    let impossible = patch("application/json-patch+json", json!([{"op": "remove", "path": "/nothing"}])).await;
+    assert_eq!(impossible.code, 422);
+}
+
+#[tokio::test]
+async fn a_long_list_is_continued() {
+    let service = shop().await;
+    for name in ["a", "b", "c"] {
+        post(&service, MAPS, json!({"metadata": {"name": name}})).await;
+    }
+    let first = get(&service, &format!("{MAPS}?limit=2")).await.value;
+    assert_eq!(first["metadata"]["remainingItemCount"], 1);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = get(&service, &format!("{MAPS}?limit=2&continue={token}")).await.value;
+    assert_eq!(rest["items"][0]["metadata"]["name"], "c");
+    assert_eq!(rest["metadata"].get("continue"), None);
+    assert_eq!(get(&service, &format!("{MAPS}?continue=!")).await.code, 400);
+}
+
+/// The next events of a watch.
+async fn events(response: Response<Body>, count: usize) -> Vec<(String, String)> {
+    use futures_util::StreamExt;
+    let mut lines = response.into_body().into_data_stream();
+    let mut found = Vec::new();
+    while found.len() < count {
+        let line = lines.next().await.unwrap().unwrap();
+        let event: Value = serde_json::from_slice(&line).unwrap();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        found.push((text(&event["type"]), text(&event["object"]["metadata"]["name"])));
+    }
+    found
+}
+
+async fn watch(service: &Router, query: &str) -> Response<Body> {
+    let request = Request::builder().uri(format!("{MAPS}?watch=true&{query}")).body(Body::empty()).unwrap();
+    service.clone().oneshot(request).await.unwrap()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(kind, name)| ((*kind).to_owned(), (*name).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_watch_tells_what_changes_after_a_version() {
+    let service = shop().await;
+    let made = post(&service, MAPS, json!({"metadata": {"name": "a"}})).await.value;
+    let version = made["metadata"]["resourceVersion"].as_str().unwrap();
+    let response = watch(&service, &format!("resourceVersion={version}")).await;
+    post(&service, MAPS, json!({"metadata": {"name": "b"}})).await;
+    let label = json!({"metadata": {"labels": {"x": "y"}}});
+    let merge = [("content-type", "application/merge-patch+json")];
+    send(&service, "PATCH", &format!("{MAPS}/a"), &merge, label).await;
+    send(&service, "DELETE", &format!("{MAPS}/a"), &[], Value::Null).await;
+    assert_eq!(events(response, 3).await, pairs(&[("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "a")]));
+}
+
+#[tokio::test]
+async fn a_watch_without_a_version_begins_with_what_is_there() {
+    let service = shop().await;
+    post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(events(watch(&service, "").await, 1).await, pairs(&[("ADDED", "a")]));
+    let list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    assert_eq!(events(watch(&service, list).await, 2).await, pairs(&[("ADDED", "a"), ("BOOKMARK", "")]));
+}
+
+#[tokio::test]
+async fn what_leaves_a_selection_is_deleted_for_its_watcher() {
+    let service = shop().await;
+    post(&service, MAPS, json!({"metadata": {"name": "a", "labels": {"app": "web"}}})).await;
+    let response = watch(&service, "labelSelector=app%3Dweb").await;
+    let merge = [("content-type", "application/merge-patch+json")];
+    for app in ["api", "web"] {
+        let body = json!({"metadata": {"labels": {"app": app}}});
+        send(&service, "PATCH", &format!("{MAPS}/a"), &merge, body).await;
+    }
+    assert_eq!(events(response, 3).await, pairs(&[("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_in_time() {
+    use futures_util::StreamExt;
+    let service = shop().await;
+    let mut lines = watch(&service, "resourceVersion=1&timeoutSeconds=30").await.into_body().into_data_stream();
+    assert!(lines.next().await.is_none());
+}
+
+#[tokio::test]
+async fn the_api_says_what_it_has() {
+    let service = service();
+    assert_eq!(get(&service, "/api").await.value["versions"], json!(["v1"]));
+    let groups = get(&service, "/apis").await.value;
+    let names: Vec<&str> = groups["groups"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"apps") && names.contains(&"rbac.authorization.k8s.io"), "{names:?}");
+    let core = get(&service, "/api/v1").await.value;
+    let secret = core["resources"].as_array().unwrap().iter().find(|it| it["name"] == "secrets").unwrap();
+    assert_eq!((&secret["kind"], &secret["namespaced"]), (&json!("Secret"), &json!(true)));
+    assert_eq!(get(&service, "/apis/nowhere").await.code, 404);
+    assert_eq!(get(&service, "/api/v1/nothing").await.code, 404);
+    assert_eq!(get(&service, "/version").await.value["major"], "1");
+}
+
+#[tokio::test]
+async fn a_refused_write_says_why() {
+    let service = shop().await;
+    let wrong = post(&service, MAPS, json!({"metadata": {"name": "A"}})).await;
+    assert_eq!((wrong.code, &wrong.value["details"]["causes"][0]["field"]), (422, &json!("metadata.name")));
+    let odd = send(&service, "POST", &format!("{MAPS}?dryRun=Some"), &[], json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(odd.code, 400);
+    assert_eq!(send(&service, "PUT", MAPS, &[], json!({})).await.code, 405);
+    assert!(wrong.warnings.is_empty());
+}
