@@ -1,7 +1,7 @@
 //! What a server says about itself.
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{HeaderValue, Request, Response, header};
 use serde_json::{Value, json};
 
 use super::respond;
@@ -12,9 +12,13 @@ use crate::status::ApiError;
 
 /// Answers about groups, versions and resources.
 pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Result<Response<Body>, ApiError> {
-    let _ = request;
     let registry = api.registry();
     let resources: Vec<&Resource> = registry.iter().map(AsRef::as_ref).collect();
+    if wants_aggregated(request)
+        && let Target::CoreVersions | Target::Groups = target
+    {
+        return Ok(aggregated(&resources, *target == Target::CoreVersions));
+    }
     let value = match target {
         Target::CoreVersions => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
         Target::Groups => {
@@ -30,12 +34,83 @@ pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Res
         Target::GroupVersion { group, version } => group_version(&resources, group, version)?,
         Target::Other(path) => match path.as_str() {
             "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0-perennial", "platform": "linux"}),
+            path if path.starts_with("/openapi/v3") => super::openapi::answer(&resources, path)?,
             "/livez" | "/readyz" | "/healthz" => return Ok(Response::new(Body::from("ok"))),
             _ => return Err(ApiError::no_such_path()),
         },
         Target::Objects(_) => return Err(ApiError::no_such_path()),
     };
     Ok(respond::json(200, &value))
+}
+
+/// In one answer what else takes one for each group version.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+fn wants_aggregated(request: &Request<Body>) -> bool {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').map(|media| media.replace(' ', "")).any(|media| {
+        media.starts_with("application/json")
+            && media.contains("as=APIGroupDiscoveryList")
+            && media.contains("v=v2")
+            && !media.contains("v=v2beta1")
+    })
+}
+
+fn aggregated(resources: &[&Resource], is_core: bool) -> Response<Body> {
+    let mut names: Vec<&str> =
+        resources.iter().map(|it| it.group.as_str()).filter(|it| it.is_empty() == is_core).collect();
+    names.sort_unstable();
+    names.dedup();
+    let items: Vec<Value> = names.iter().map(|name| aggregated_group(resources, name)).collect();
+    let list = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items
+    });
+    let mut response = respond::json(200, &list);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn aggregated_group(resources: &[&Resource], name: &str) -> Value {
+    let mut versions: Vec<&str> =
+        resources.iter().filter(|it| it.group == name).map(|it| it.version.as_str()).collect();
+    versions.sort_unstable_by_key(|version| stability(version));
+    versions.dedup();
+    let version = |version: &&str| {
+        let of_version = resources.iter().filter(|it| it.group == name && it.version == *version);
+        let entries: Vec<Value> = of_version.map(|it| aggregated_resource(it)).collect();
+        json!({"version": version, "resources": entries, "freshness": "Current"})
+    };
+    json!({"metadata": {"name": name}, "versions": versions.iter().map(version).collect::<Vec<_>>()})
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": kind,
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": verbs(resource),
+    });
+    for (field, values) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
+        if !values.is_empty() {
+            entry[field] = json!(values);
+        }
+    }
+    if resource.has_status {
+        entry["subresources"] =
+            json!([{"subresource": "status", "responseKind": kind, "verbs": ["get", "patch", "update"]}]);
+    }
+    entry
+}
+
+fn verbs(resource: &Resource) -> &'static [&'static str] {
+    if resource.is_stored {
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    } else {
+        &["create"]
+    }
 }
 
 fn groups<'a>(resources: &'a [&Resource]) -> impl Iterator<Item = Value> + 'a {
@@ -72,14 +147,9 @@ fn group_version(resources: &[&Resource], group: &str, version: &str) -> Result<
     let mut name = String::new();
     for resource in of_version {
         name = resource.api_version();
-        let verbs: &[&str] = if resource.is_stored {
-            &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-        } else {
-            &["create"]
-        };
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
-            "kind": resource.kind, "verbs": verbs,
+            "kind": resource.kind, "verbs": verbs(resource),
         });
         for (field, values) in [("shortNames", &resource.short_names), ("categories", &resource.categories)] {
             if !values.is_empty() {

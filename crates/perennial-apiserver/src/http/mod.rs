@@ -2,6 +2,7 @@
 
 mod body;
 mod discovery;
+mod openapi;
 mod query;
 mod respond;
 #[cfg(test)]

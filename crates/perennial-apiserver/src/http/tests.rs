@@ -208,3 +208,30 @@ async fn a_refused_write_says_why() {
     assert_eq!(send(&service, "PUT", MAPS, &[], json!({})).await.code, 405);
     assert!(wrong.warnings.is_empty());
 }
+
+#[tokio::test]
+async fn discovery_comes_in_one_answer_for_who_asks() {
+    let service = service();
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let request = Request::builder().uri("/apis").header("accept", accept).body(Body::empty()).unwrap();
+    let response = service.clone().oneshot(request).await.unwrap();
+    let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+    assert_eq!(content_type, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList");
+    let found = send(&service, "GET", "/apis", &[("accept", accept)], Value::Null).await.value;
+    let apps = found["items"].as_array().unwrap().iter().find(|it| it["metadata"]["name"] == "apps").unwrap();
+    let deployments = &apps["versions"][0]["resources"][0];
+    assert_eq!((&deployments["resource"], &deployments["scope"]), (&json!("deployments"), &json!("Namespaced")));
+    assert_eq!(deployments["subresources"][0]["subresource"], "status");
+}
+
+#[tokio::test]
+async fn every_kind_is_in_an_openapi_document() {
+    let service = service();
+    let root = get(&service, "/openapi/v3").await.value;
+    let url = root["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
+    let document = get(&service, url).await.value;
+    let operation = &document["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"];
+    assert_eq!(operation["x-kubernetes-group-version-kind"]["kind"], "ConfigMap");
+    assert_eq!(operation["parameters"][0]["name"], "fieldValidation");
+    assert_eq!(get(&service, "/openapi/v3/apis/nowhere/v1").await.code, 404);
+}
