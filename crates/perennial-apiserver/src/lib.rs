@@ -12,6 +12,7 @@ pub mod http;
 mod names;
 mod patch;
 pub mod path;
+mod protobuf;
 pub mod resource;
 pub mod selector;
 pub mod status;

@@ -1,6 +1,7 @@
 //! The verbs of the API on plain values, without HTTP: get, list, create, update, delete.
 
 mod admit;
+mod collect;
 mod crd;
 mod lifecycle;
 #[cfg(test)]

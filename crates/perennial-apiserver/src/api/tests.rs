@@ -223,3 +223,79 @@ async fn a_definition_defines_a_resource() {
     api.delete(&one, &Deletion::default()).await.unwrap();
     assert_eq!(api.get(&shelves("a")).unwrap_err().reason, Reason::NotFound);
 }
+
+async fn owned(api: &Api, name: &str, owner: &Value) -> Value {
+    let reference = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]
+    }]);
+    let body = json!({"metadata": {"name": name, "ownerReferences": reference}});
+    api.create(&at("configmaps", "shop", ""), body, &options()).await.unwrap().object
+}
+
+#[tokio::test]
+async fn what_an_owner_leaves_behind_goes_with_it() {
+    let api = with_namespace().await;
+    let plain = json!({"metadata": {"name": "owner"}});
+    let owner = api.create(&at("configmaps", "shop", ""), plain, &options()).await.unwrap().object;
+    let child = owned(&api, "child", &owner).await;
+    owned(&api, "grandchild", &child).await;
+    assert_eq!(api.collect().await.unwrap(), 0);
+    api.delete(&at("configmaps", "shop", "owner"), &Deletion::default()).await.unwrap();
+    assert_eq!(api.collect().await.unwrap(), 2);
+    assert_eq!(
+        api.list(&at("configmaps", "shop", ""), &Selector::default(), None, None).unwrap().items,
+        Vec::<Value>::new()
+    );
+}
+
+#[tokio::test]
+async fn an_owner_of_the_same_name_is_not_the_same_owner() {
+    let api = with_namespace().await;
+    let plain = || json!({"metadata": {"name": "owner"}});
+    let owner = api.create(&at("configmaps", "shop", ""), plain(), &options()).await.unwrap().object;
+    owned(&api, "child", &owner).await;
+    api.delete(&at("configmaps", "shop", "owner"), &Deletion::default()).await.unwrap();
+    api.create(&at("configmaps", "shop", ""), plain(), &options()).await.unwrap();
+    assert_eq!(api.collect().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn an_owner_of_an_unknown_kind_is_left_alone() {
+    let api = with_namespace().await;
+    let reference = json!([{"apiVersion": "far.test/v1", "kind": "Away", "name": "x", "uid": "u"}]);
+    let body = json!({"metadata": {"name": "a", "ownerReferences": reference}});
+    api.create(&at("configmaps", "shop", ""), body, &options()).await.unwrap();
+    assert_eq!(api.collect().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_namespace_ends_when_it_is_empty() {
+    let api = with_namespace().await;
+    api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
+    let held = json!({"metadata": {"name": "b", "finalizers": ["test/hold"]}});
+    api.create(&at("configmaps", "shop", ""), held, &options()).await.unwrap();
+    api.delete(&at("namespaces", "", "shop"), &Deletion::default()).await.unwrap();
+    api.collect().await.unwrap();
+    assert!(api.get(&at("configmaps", "shop", "a")).is_err());
+    let mut held = api.get(&at("configmaps", "shop", "b")).unwrap();
+    assert!(api.get(&at("namespaces", "", "shop")).is_ok());
+    held["metadata"]["finalizers"] = json!([]);
+    api.update(&at("configmaps", "shop", "b"), held, &options()).await.unwrap();
+    api.collect().await.unwrap();
+    assert_eq!(api.get(&at("namespaces", "", "shop")).unwrap_err().reason, Reason::NotFound);
+}
+
+#[tokio::test]
+async fn the_collector_notices_by_itself() {
+    let api = Arc::new(with_namespace().await);
+    let collector = tokio::spawn(api.clone().collect_forever());
+    let plain = json!({"metadata": {"name": "owner"}});
+    let owner = api.create(&at("configmaps", "shop", ""), plain, &options()).await.unwrap().object;
+    owned(&api, "child", &owner).await;
+    api.delete(&at("configmaps", "shop", "owner"), &Deletion::default()).await.unwrap();
+    let mut acknowledged = api.store().acknowledged();
+    while api.get(&at("configmaps", "shop", "child")).is_ok() {
+        acknowledged.changed().await.unwrap();
+    }
+    collector.abort();
+}

@@ -4,6 +4,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use serde_json::Value;
 
+use crate::protobuf;
 use crate::status::{ApiError, Reason};
 
 /// The most that a request may carry: what etcd takes, and some.
@@ -24,7 +25,7 @@ pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiErr
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
     let kind = match media.as_str() {
-        "application/json" | "" => Kind::Json,
+        "application/json" | "" | protobuf::CONTENT_TYPE => Kind::Json,
         "application/json-patch+json" => Kind::JsonPatch,
         "application/merge-patch+json" => Kind::MergePatch,
         "application/strategic-merge-patch+json" => Kind::StrategicMergePatch,
@@ -42,6 +43,10 @@ pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiErr
     let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(too_large)?;
     if bytes.is_empty() {
         return Ok((Value::Null, kind));
+    }
+    if media == protobuf::CONTENT_TYPE {
+        let wrong = |error| ApiError::new(Reason::UnsupportedMediaType, format!("couldn't read the body: {error}"));
+        return Ok((protobuf::decode(&bytes).map_err(wrong)?, kind));
     }
     let wrong = |error| ApiError::new(Reason::BadRequest, format!("couldn't parse the body as JSON: {error}"));
     Ok((serde_json::from_slice(&bytes).map_err(wrong)?, kind))
