@@ -1,13 +1,14 @@
 //! Objects as tables, for people.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resource::{Column, Resource, Source};
 
-/// A table of objects. Ages are computed by who reads it, from the metadata that goes with each row.
-pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: &Value, with_columns: bool) -> Value {
+/// A table of objects, with ages as of `now`.
+pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: &Value, now: Timestamp) -> Value {
     let columns: Vec<Value> = resource.columns.iter().map(definition).collect();
-    let rows: Vec<Value> = objects.iter().map(|object| row(resource, object)).collect();
+    let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, now)).collect();
     let list = |field: &str| metadata.get(field).cloned();
     let mut head = json!({});
     for field in ["resourceVersion", "continue", "remainingItemCount"] {
@@ -19,7 +20,7 @@ pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: &Value, wi
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": head,
-        "columnDefinitions": if with_columns { columns.into() } else { Value::Null },
+        "columnDefinitions": columns,
         "rows": rows,
     })
 }
@@ -32,21 +33,47 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-fn row(resource: &Resource, object: &Value) -> Value {
-    let cells: Vec<Value> = resource.columns.iter().map(|column| cell(column, object)).collect();
+fn row(resource: &Resource, object: &Value, now: Timestamp) -> Value {
+    let cells: Vec<Value> = resource.columns.iter().map(|column| cell(column, object, now)).collect();
     let partial =
         json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
     json!({"cells": cells, "object": partial})
 }
 
-fn cell(column: &Column, object: &Value) -> Value {
+fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     match &column.value {
+        Source::Path(path) if column.kind == "date" => age(&at_path(object, path), now).into(),
         Source::Path(path) => at_path(object, path),
         Source::Count(maps) => {
             let count = |map: &&str| object[*map].as_object().map_or(0, serde_json::Map::len);
             maps.iter().map(count).sum::<usize>().into()
         }
-        Source::Age => object["metadata"]["creationTimestamp"].clone(),
+        Source::Age => age(&object["metadata"]["creationTimestamp"], now).into(),
+    }
+}
+
+/// How long ago that was, in the units that tell most: `45s`, `5m30s`, `3h20m`, `12d`, `2y30d`.
+fn age(since: &Value, now: Timestamp) -> String {
+    let Some(since) = since.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return "<unknown>".to_owned();
+    };
+    let seconds = since.duration_until(now).as_secs();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let with = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{large}{unit}"),
+        _ => format!("{large}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        ..0 => "<invalid>".to_owned(),
+        0..120 => format!("{seconds}s"),
+        120..600 => with(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => with(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => with(days, "d", hours % 24, "h"),
+        _ if days < 730 => format!("{days}d"),
+        _ if days < 2920 => with(days / 365, "y", days % 365, "d"),
+        _ => format!("{}y", days / 365),
     }
 }
 
@@ -76,6 +103,29 @@ fn at_path(object: &Value, path: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_age_is_in_the_units_that_tell_most() {
+        let check = |seconds: i64, expected: &str| {
+            let since = Timestamp::UNIX_EPOCH.to_string().into();
+            assert_eq!(age(&since, Timestamp::from_second(seconds).unwrap()), expected);
+        };
+        check(0, "0s");
+        check(119, "119s");
+        check(120, "2m");
+        check(330, "5m30s");
+        check(600, "10m");
+        check(10_799, "179m");
+        check(12_000, "3h20m");
+        check(28_800, "8h");
+        check(172_800, "2d");
+        check(180_000, "2d2h");
+        check(12 * 86_400, "12d");
+        check(760 * 86_400, "2y30d");
+        check(3650 * 86_400, "10y");
+        check(-1, "<invalid>");
+        assert_eq!(age(&Value::Null, Timestamp::UNIX_EPOCH), "<unknown>");
+    }
 
     #[test]
     fn paths_lead_to_values() {

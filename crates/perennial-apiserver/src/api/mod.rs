@@ -9,6 +9,7 @@ mod tests;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::environment::Environment;
@@ -80,6 +81,11 @@ impl Api {
     /// What it keeps its objects in.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The time on its clock.
+    pub fn now(&self) -> Timestamp {
+        self.environment.now()
     }
 
     /// The resources that are served now.

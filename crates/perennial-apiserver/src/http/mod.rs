@@ -48,7 +48,7 @@ async fn answer(api: &Arc<Api>, request: Request<Body>) -> Result<Response<Body>
 async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let resource = api.resource(at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let shape = Shape::wanted(&request);
+    let shape = Shape::wanted(&request, api.now());
     check_subresource(&resource, at)?;
     if !resource.is_stored {
         return review(&resource, request).await;

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, header};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::query::continue_token;
@@ -15,15 +16,15 @@ use crate::table;
 pub(super) enum Shape {
     /// As they are.
     Object,
-    /// As a table.
-    Table,
+    /// As a table, with ages as of this instant.
+    Table(Timestamp),
     /// Only their metadata.
     Metadata,
 }
 
 impl Shape {
     /// The first form in the Accept header that we have.
-    pub(super) fn wanted(request: &Request<Body>) -> Shape {
+    pub(super) fn wanted(request: &Request<Body>, now: Timestamp) -> Shape {
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         for media in accept.split(',').map(str::trim) {
             let mut parts = media.split(';').map(str::trim);
@@ -32,7 +33,7 @@ impl Shape {
                 continue;
             }
             return match parts.find_map(|part| part.strip_prefix("as=")) {
-                Some("Table") => Shape::Table,
+                Some("Table") => Shape::Table(now),
                 Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Shape::Metadata,
                 _ => Shape::Object,
             };
@@ -44,7 +45,7 @@ impl Shape {
     pub(super) fn form(self, resource: &Resource, object: &Value) -> Value {
         match self {
             Shape::Object => object.clone(),
-            Shape::Table => table::table(resource, std::slice::from_ref(object), &object["metadata"], true),
+            Shape::Table(now) => table::table(resource, std::slice::from_ref(object), &object["metadata"], now),
             Shape::Metadata => metadata_only(object),
         }
     }
@@ -86,7 +87,7 @@ pub(super) fn list(resource: &Resource, shape: Shape, list: &List) -> Response<B
         metadata["remainingItemCount"] = (*remaining).into();
     }
     let value = match shape {
-        Shape::Table => table::table(resource, &list.items, &metadata, true),
+        Shape::Table(now) => table::table(resource, &list.items, &metadata, now),
         Shape::Object => json!({
             "kind": format!("{}List", resource.kind),
             "apiVersion": resource.api_version(),

@@ -147,8 +147,11 @@ impl Watcher {
     }
 
     fn push(&mut self, kind: &str, object: &Value) {
-        let mut form = if kind == "BOOKMARK" { object.clone() } else { self.shape.form(&self.resource, object) };
-        if self.shape == Shape::Table && kind != "BOOKMARK" {
+        let is_table = matches!(self.shape, Shape::Table(_));
+        // An age is as of now, not as of when the watch began.
+        let shape = if is_table { Shape::Table(self.api.now()) } else { self.shape };
+        let mut form = if kind == "BOOKMARK" { object.clone() } else { shape.form(&self.resource, object) };
+        if is_table && kind != "BOOKMARK" {
             // Only the first has to say what the columns are.
             if std::mem::replace(&mut self.has_sent_columns, true) {
                 form["columnDefinitions"] = Value::Null;
