@@ -76,6 +76,17 @@ pub enum Presents {
     Copy(usize),
 }
 
+impl EdgeWiring<'_> {
+    /// What people call it with the certificate of one instance of its row.
+    pub fn name_of(&self, instance: &Instance) -> Arc<str> {
+        match instance {
+            Instance::Cluster => self.name.clone(),
+            Instance::Node { name, .. } => self.name.replace("<node>", name).into(),
+            Instance::Service { namespace, secret, .. } => format!("{} ({namespace}/{secret})", self.name).into(),
+        }
+    }
+}
+
 impl<'c> Wiring<'c> {
     /// The wiring of a catalog without defects.
     pub fn new(catalog: &'c Catalog) -> Wiring<'c> {
@@ -196,6 +207,18 @@ impl<'c> Wiring<'c> {
     pub fn presenters(&self, row: &Row, presents: Presents) -> impl Iterator<Item = Delivery> {
         let of_row = self.rows[row.id].edges.iter().map(|number| &self.edges[*number]);
         of_row.filter(move |edge| edge.presents == presents).map(|edge| edge.edge.presenter.delivery)
+    }
+
+    /// The row of the cluster or of its nodes that keeps a certificate in this object, or repeats it there.
+    pub fn owner(&self, object: &str, snapshot: &Snapshot) -> Option<&'static str> {
+        let rows = self.catalog.rows.iter().filter(|row| row.day == Day::Two && row.scope != Scope::Service);
+        let is_there = |row: &&Row| {
+            instances(row, snapshot).iter().any(|instance| {
+                let copies = row.copies.iter().map(|copy| copy_slot(row, copy, instance));
+                [self.home(row, instance)].into_iter().chain(copies).any(|slot| slot.object_text() == object)
+            })
+        };
+        rows.into_iter().find(is_there).map(|row| row.id)
     }
 
     /// The rows that are repeated in an object beside others.

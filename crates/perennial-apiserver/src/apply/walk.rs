@@ -110,40 +110,34 @@ impl Comparing<'_> {
     }
 
     /// Returns whether it is a leaf.
-    fn walk_as(&mut self, shape: Shape, of: Type<'_>, old: Option<&Value>, new: Option<&Value>) -> bool {
+    fn walk_as<'v>(&mut self, shape: Shape, of: Type<'_>, old: Option<&'v Value>, new: Option<&'v Value>) -> bool {
         match shape {
             Shape::Map => {
-                let (old_map, new_map) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
-                let is_empty = |map: Option<&Map<String, Value>>| map.is_none_or(Map::is_empty);
-                if of.is_atomic_map() || (is_empty(old_map) && is_empty(new_map)) {
+                let nothing = Map::new();
+                let map = |value: Option<&'v Value>| value.and_then(Value::as_object);
+                let (olds, news) = (map(old).unwrap_or(&nothing), map(new).unwrap_or(&nothing));
+                if of.is_atomic_map() || (olds.is_empty() && news.is_empty()) {
                     return self.leaf(old, new);
                 }
-                let names = |map: Option<&Map<String, Value>>| map.into_iter().flatten().map(|(name, _)| name.clone());
-                for name in names(old_map).chain(names(new_map)).collect::<BTreeSet<String>>() {
-                    let get = |map: Option<&Map<String, Value>>| map.and_then(|map| map.get(&name)).cloned();
-                    let (old, new) = (get(old_map), get(new_map));
-                    self.path.push(Element::field(&name));
-                    self.walk(field(of, &name).of, old.as_ref(), new.as_ref());
+                for name in olds.keys().chain(news.keys()).collect::<BTreeSet<_>>() {
+                    self.path.push(Element::field(name));
+                    self.walk(field(of, name).of, olds.get(name), news.get(name));
                     self.path.pop();
                 }
                 false
             }
             Shape::List => {
-                let items = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-                let (old_items, new_items) = (items(old), items(new));
+                let items = |value: Option<&'v Value>| value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let (olds, news) = (items(old), items(new));
                 let list = of.list();
-                if list == List::Atomic || (old_items.is_empty() && new_items.is_empty()) {
+                if list == List::Atomic || (olds.is_empty() && news.is_empty()) {
                     return self.leaf(old, new);
                 }
-                let (olds, news) = (grouped(of, &list, &old_items), grouped(of, &list, &new_items));
-                let elements: BTreeSet<_> = olds.keys().chain(news.keys()).cloned().collect();
-                for element in elements {
-                    let get = |items: &BTreeMap<Element, Vec<&Value>>| -> Vec<Value> {
-                        items.get(&element).into_iter().flatten().map(|item| (*item).clone()).collect()
-                    };
-                    let (olds, news) = (get(&olds), get(&news));
-                    self.path.push(element);
-                    self.items(of.item(), &olds, &news);
+                let (olds, news) = (grouped(of, &list, olds), grouped(of, &list, news));
+                for element in olds.keys().chain(news.keys()).collect::<BTreeSet<_>>() {
+                    let items = |of: &BTreeMap<Element, Vec<&'v Value>>| of.get(element).cloned().unwrap_or_default();
+                    self.path.push(element.clone());
+                    self.items(of.item(), &items(&olds), &items(&news));
                     self.path.pop();
                 }
                 false
@@ -153,9 +147,9 @@ impl Comparing<'_> {
     }
 
     /// Entries of a list that have the same key. There may be several only where somebody wrote so without applying.
-    fn items(&mut self, of: Type<'_>, olds: &[Value], news: &[Value]) {
+    fn items(&mut self, of: Type<'_>, olds: &[&Value], news: &[&Value]) {
         match (olds.len(), news.len()) {
-            (0 | 1, 0 | 1) => self.walk(of, olds.first(), news.first()),
+            (0 | 1, 0 | 1) => self.walk(of, olds.first().copied(), news.first().copied()),
             (2.., 2..) => {
                 let is_same = olds.len() == news.len() && olds.iter().zip(news).all(|(old, new)| same(old, new));
                 if !is_same {

@@ -81,12 +81,23 @@ impl<'a, 'c> Pass<'a, 'c> {
         true
     }
 
+    /// Whether a Service asks for a Secret that holds one of the cluster's own certificates.
+    fn is_taken(&mut self, row: &'c Row, slot: &Slot) -> bool {
+        if row.scope != crate::catalog::Scope::Service {
+            return false;
+        }
+        let Some(owner) = self.wiring.owner(slot.object_text(), self.snapshot()) else { return false };
+        let waiting = Waiting::OtherWriter { object: slot.object_text().to_owned(), writer: owner.to_owned() };
+        self.wait(slot, row.id, None, waiting);
+        true
+    }
+
     // Certificates
 
     /// Decides about a signer or a certificate.
     pub(super) fn certificate(&mut self, row: &'c Row, instance: &Instance) {
         let slot = self.wiring.home(row, instance);
-        if self.is_foreign(&slot, row.id, row.component) {
+        if self.is_foreign(&slot, row.id, row.component) || self.is_taken(row, &slot) {
             return;
         }
         match self.decide(row, instance, &slot) {
@@ -182,7 +193,9 @@ impl<'a, 'c> Pass<'a, 'c> {
     /// How long something that is missing waits for a new signer to spread: as long as a rollout takes.
     fn missing_until(&self, row: &Row) -> Timestamp {
         let Signer::Row(signer) = row.signer else { return self.now() };
-        let since = self.signer(signer).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
+        // What issues on request is a new signer itself.
+        let new = if self.wiring.is_staged(row) { row.id } else { signer };
+        let since = self.signer(new).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
         after(since, proof::ROLLOUT.scaled(self.snapshot().settings.time_scale))
     }
 
@@ -493,9 +506,11 @@ impl<'a, 'c> Pass<'a, 'c> {
                     let slot = foreign_slot(object);
                     // A source that vanished or cannot be read takes nothing back.
                     let Some(state) = self.draft.bundle(&slot).present() else { continue };
+                    let is_whole = state.damage.is_empty();
                     current.extend(state.members.iter().cloned());
                     foreign.extend(state.members.iter().map(|id| (id.clone(), slot.clone())));
-                    let from_there = published.into_iter().flatten().filter(|(_, it)| it.from.as_ref() == Some(&slot));
+                    let from_there =
+                        published.into_iter().flatten().filter(|(_, it)| is_whole && it.from.as_ref() == Some(&slot));
                     withdrawn.extend(from_there.map(|(id, _)| id.clone()).filter(|id| !state.members.contains(id)));
                 }
             }

@@ -11,7 +11,7 @@ use crate::catalog::{BundleInput, Delivery, Instance, Leaf, Row, Signer, Span};
 use crate::rules::Waiting;
 use crate::snapshot::Slot;
 use crate::spec::Host;
-use crate::trust::{EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
+use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
 use crate::wiring::{Presents, Wiring, copy_slot, instances, presented_slot};
 
 /// The time in which everything is looked at at least once.
@@ -48,7 +48,11 @@ pub(crate) fn edges_of_leaf(
     let Some(wired) = wiring.row(row.id) else { return Vec::new() };
     let hosts: Arc<[Host]> =
         row.resolve_hosts(&draft.snapshot().cluster, instance).map(Arc::from).unwrap_or_else(|_| Arc::from([]));
-    let consented = |edge: &usize| draft.snapshot().settings.consent.contains(wiring.edges()[*edge].name.as_ref());
+    // Of all instances of an edge, or of this one.
+    let consented = |edge: &usize| {
+        let (edge, consent) = (&wiring.edges()[*edge], &draft.snapshot().settings.consent);
+        consent.contains(edge.name.as_ref()) || consent.contains(edge.name_of(instance).as_ref())
+    };
     let edges = wired.edges.iter().copied().filter(|edge| presented.contains(&wiring.edges()[*edge].presents));
     edges
         .filter(|edge| !(spare_consented && consented(edge)))
@@ -145,8 +149,14 @@ pub(super) fn attempt(
             edges.map(of).fold(Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX }, Patience::least)
         }
     };
+    let refused = Risk { edge: refusal.edge.to_string(), at: refusal.at, broken: refusal.broken.clone() };
     let Some(waiting) = wait_for(&before, *refusal, now, patience, proved) else {
-        return Outcome::Safe(risks());
+        // It cannot be put off: what it breaks, now or later, goes with it.
+        let mut risks: Vec<Risk> = risks();
+        if !risks.iter().any(|risk| risk.edge == refused.edge) {
+            risks.push(refused);
+        }
+        return Outcome::Safe(risks);
     };
     draft.undo(undo);
     // What breaks only long after the last reader has had its time is not yet a risk.
@@ -161,22 +171,39 @@ fn ghosts(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched) -> Vec<Vers
     let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { return Vec::new() };
     let slot = presented_slot(row, edge.presents, &touched.instance);
     let held = draft.held_leaves(&slot);
-    let Signer::Row(signer) = row.signer else { return held };
+    let is_class = matches!(edge.edge.leaf, Leaf::AnyBy(_));
     // Static pods are watched: what nobody was seen to hold, nobody holds.
-    let is_assumed = matches!(edge.edge.presenter.delivery, Delivery::Reloaded { .. });
-    if !held.is_empty() || !is_assumed || !matches!(edge.edge.leaf, Leaf::Row(_)) {
+    let is_assumed = is_class || matches!(edge.edge.presenter.delivery, Delivery::Reloaded { .. });
+    let signer = match (is_class, row.signer) {
+        (true, _) => row,
+        (false, Signer::Row(id)) => wiring.row(id).map_or(row, |wired| wired.row),
+        (false, Signer::Itself) => return held,
+    };
+    if !held.is_empty() || !is_assumed {
         return held;
     }
-    let current = draft.secret(&wiring.home(wiring.catalog.row(signer).unwrap_or(row), &Instance::Cluster)).present();
+    let earlier = earlier_signers(wiring, draft, signer);
+    let any = |signer: &Arc<CertificateFacts>| draft.any_leaf_by(signer, &slot, &touched.hosts);
+    earlier.iter().map(any).collect()
+}
+
+/// The signers of a row that are still trusted, but for the current one; the youngest last.
+fn earlier_signers(wiring: &Wiring<'_>, draft: &Draft<'_>, signer: &Row) -> Vec<Arc<CertificateFacts>> {
+    let current = draft.secret(&wiring.home(signer, &Instance::Cluster)).present();
     let now = draft.snapshot().taken_at;
-    let bundles = wiring.row(signer).map(|wired| wired.flows_into.as_slice()).unwrap_or_default();
+    let bundles = wiring.row(signer.id).map(|wired| wired.flows_into.as_slice()).unwrap_or_default();
     let bundles = bundles.iter().filter_map(|id| wiring.bundle(id));
-    let direct = bundles.filter(|wired| wired.bundle.inputs == [BundleInput::History(signer)]);
+    let direct = bundles.filter(|wired| wired.bundle.inputs.contains(&BundleInput::History(signer.id)));
     let members = direct.filter_map(|wired| draft.bundle(&wired.home).present()).flat_map(|state| &state.members);
-    let earlier = members
-        .filter_map(|id| draft.get(id))
-        .filter(|it| it.is_valid_at(now) && current.is_none_or(|current| current.certificate.subject != it.subject));
-    earlier.map(|signer| draft.any_leaf_by(signer, &slot, &touched.hosts)).collect()
+    // Its bundle may hold its own signers too, and cross-certificates.
+    let is_of_row =
+        |it: &CertificateFacts| (signer.signer == Signer::Itself) == (it.signed_by.as_ref() == Some(&it.subject));
+    let is_other = |it: &CertificateFacts| current.is_none_or(|current| current.certificate.subject != it.subject);
+    let known = members.filter_map(|id| draft.get(id));
+    let earlier = known.filter(|it| it.is_valid_at(now) && is_of_row(it) && is_other(it));
+    let mut earlier: Vec<Arc<CertificateFacts>> = earlier.cloned().collect();
+    earlier.sort_by_key(|it| (it.validity.not_before, it.id.clone()));
+    earlier
 }
 
 /// Until when a refused write may be put off.

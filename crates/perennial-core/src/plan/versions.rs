@@ -29,11 +29,7 @@ impl Draft<'_> {
             Leaf::Row(_) => (self.leaf_versions(&slot, presenter), hosts.clone()),
             Leaf::AnyBy(_) => (self.class_versions(&slot), [].into()),
         };
-        let name = match instance {
-            Instance::Cluster => edge.name.clone(),
-            Instance::Node { name, .. } => edge.name.replace("<node>", name).into(),
-            Instance::Service { namespace, secret, .. } => format!("{} ({namespace}/{secret})", edge.name).into(),
-        };
+        let name = edge.name_of(instance);
         let bundles = self.bundle_versions(&edge.trust, edge.edge.verifier.delivery);
         EdgeState { name, bundles, leaves, purpose: edge.edge.purpose, hosts }
     }
@@ -69,7 +65,9 @@ impl Draft<'_> {
             (None, Delivery::Reloaded { within }) => {
                 let lag = self.lag(within);
                 self.add_lacking(&mut versions, slot, state, |id| {
-                    after(state.published.get(id).map_or(self.now(), |published| published.at), lag)
+                    let at = state.published.get(id).map_or(self.now(), |published| published.at);
+                    // Nothing was published in the future, whatever is written there.
+                    after(at.min(self.now()), lag)
                 });
             }
             (None, Delivery::Revisioned | Delivery::Relayed { .. }) => {

@@ -144,11 +144,11 @@ fn issuer_not_in_bundle(case: &TargetCase<'_>, secret: &SecretState, _: &Timing)
     (!known).then_some(Verdict::Issue(Reason::IssuerNotInBundle))
 }
 
-fn signer_changed(case: &TargetCase<'_>, secret: &SecretState, _: &Timing) -> Option<Verdict> {
+fn signer_changed(case: &TargetCase<'_>, secret: &SecretState, timing: &Timing) -> Option<Verdict> {
     if case.common.row.follows_signer != FollowsSigner::AtOnce || is_current(case, secret) {
         return None;
     }
-    Some(when_usable(case, Reason::SignerChanged))
+    Some(when_usable(case, timing, Reason::SignerChanged))
 }
 
 fn target_past_refresh(case: &TargetCase<'_>, secret: &SecretState, timing: &Timing) -> Option<Verdict> {
@@ -158,14 +158,15 @@ fn target_past_refresh(case: &TargetCase<'_>, secret: &SecretState, timing: &Tim
     }
     // Under the same signer there is nothing to wait for: who trusts the old one trusts the new one.
     let reason = Reason::PastRefresh { since };
-    Some(if is_current(case, secret) { Verdict::Issue(reason) } else { when_usable(case, reason) })
+    Some(if is_current(case, secret) { Verdict::Issue(reason) } else { when_usable(case, timing, reason) })
 }
 
 fn is_current(case: &TargetCase<'_>, secret: &SecretState) -> bool {
     secret.certificate.signed_by.as_ref() == Some(case.signer)
 }
 
-fn when_usable(case: &TargetCase<'_>, reason: Reason) -> Verdict {
-    let until = case.signer_usable_at;
+/// At the latest when four fifths of its life are over: then nothing is waited for.
+fn when_usable(case: &TargetCase<'_>, timing: &Timing, reason: Reason) -> Verdict {
+    let until = case.signer_usable_at.min(timing.eighty_percent_at);
     if case.common.now < until { Verdict::Wait(Waiting::SignerTooYoung { until }) } else { Verdict::Issue(reason) }
 }

@@ -364,3 +364,16 @@ fn a_bundle_is_rewritten_for_duplicates_and_order_once() {
     check_bundle(&state(false), "", day(20), "[current new]: duplicates or order");
     check_bundle(&state(true), "", day(20), "keep");
 }
+
+#[test]
+fn a_record_that_the_certificate_contradicts_is_none() {
+    let refresh = |issued_at| {
+        let mut found = secret("s1", 30, &[]);
+        found.issued_at = issued_at;
+        Timing::of(row("kubelet-client"), "it", &found, TimeScale::FULL).refresh_at
+    };
+    let from_the_bytes = refresh(None);
+    assert_eq!(refresh(Some(day(0))), day(15));
+    assert_eq!(refresh(Some(day(31))), from_the_bytes);
+    assert_eq!(refresh(Some(day(-1))), from_the_bytes);
+}

@@ -25,7 +25,9 @@ impl Timing {
     pub fn of(row: &Row, identity: &str, secret: &SecretState, scale: TimeScale) -> Timing {
         let validity = secret.certificate.validity;
         // Not from `not_before`, which is backdated; what others issued has nothing better.
-        let start = secret.issued_at.unwrap_or(validity.not_before);
+        // A record that the bytes contradict is none: they decide.
+        let recorded = secret.issued_at.filter(|at| validity.contains(*at));
+        let start = recorded.unwrap_or(validity.not_before);
         let life = start.duration_until(validity.not_after).max(SignedDuration::ZERO);
         let eighty_percent_at = validity.not_after - life / 5;
         let refresh_at = match row.succession {

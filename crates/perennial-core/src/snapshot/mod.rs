@@ -98,6 +98,24 @@ pub enum Incomplete {
         /// Where it is kept.
         slot: Slot,
     },
+    /// A Service wants its certificate where none can be.
+    #[error(
+        "the Service {service} of the snapshot wants its certificate in {slot}: accepted is `namespace/name:tls.crt`"
+    )]
+    Service {
+        /// The Service.
+        service: String,
+        /// Where it wants it.
+        slot: Slot,
+    },
+    /// A certificate is listed under another's id.
+    #[error("the snapshot describes the certificate {found} under the id {id}")]
+    Misplaced {
+        /// Under which id.
+        id: CertificateId,
+        /// Which certificate.
+        found: CertificateId,
+    },
     /// It speaks of a certificate that it does not describe.
     #[error("the snapshot speaks of the certificate {id} in {slot}, but does not describe it")]
     Undescribed {
@@ -154,6 +172,14 @@ impl Snapshot {
         }
         if let Some(slot) = wiring.bundle_slots().find(|slot| !self.bundles.contains_key(slot)) {
             return Err(Incomplete::Unobserved { kind: "bundle", slot: slot.clone() });
+        }
+        for (slot, service) in &self.services {
+            if slot.is_file() || slot.key() != "tls.crt" {
+                return Err(Incomplete::Service { service: service.name.clone(), slot: slot.clone() });
+            }
+        }
+        if let Some((id, found)) = self.certificates.misplaced() {
+            return Err(Incomplete::Misplaced { id, found });
         }
         for (slot, id) in self.mentions() {
             if self.certificates.get(id).is_none() {

@@ -31,12 +31,36 @@ pub struct Settings {
 
 /// A time of the week at which restarts are welcome, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, try_from = "RawWindow")]
 pub struct Window {
     /// Minutes from midnight between Sunday and Monday to its beginning, below 10,080.
     pub from_minute: u32,
     /// How long it lasts.
     pub minutes: u32,
+}
+
+/// A window as it is written.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawWindow {
+    from_minute: u32,
+    minutes: u32,
+}
+
+impl TryFrom<RawWindow> for Window {
+    type Error = String;
+
+    fn try_from(raw: RawWindow) -> Result<Window, String> {
+        let RawWindow { from_minute, minutes } = raw;
+        let week = u32::try_from(WEEK_MINUTES).unwrap_or(u32::MAX);
+        if from_minute >= week {
+            return Err(format!("a window's fromMinute is {from_minute}: accepted is 0 to {}", week - 1));
+        }
+        if minutes == 0 || minutes > week {
+            return Err(format!("a window's minutes are {minutes}: accepted is 1 to {week}"));
+        }
+        Ok(Window { from_minute, minutes })
+    }
 }
 
 const WEEK_MINUTES: i64 = 7 * 24 * 60;
@@ -85,6 +109,16 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_lies_within_a_week() {
+        let read = |text: &str| serde_json::from_str::<Window>(text).map_err(|error| error.to_string());
+        assert!(read(r#"{"fromMinute": 10079, "minutes": 10080}"#).is_ok());
+        let refused = read(r#"{"fromMinute": 10080, "minutes": 1}"#).unwrap_err();
+        assert_eq!(refused, "a window's fromMinute is 10080: accepted is 0 to 10079");
+        assert!(read(r#"{"fromMinute": 0, "minutes": 0}"#).is_err());
+        assert!(read(r#"{"fromMinute": 0, "minutes": 4294967295}"#).is_err());
+    }
 
     #[test]
     fn a_window_opens_every_week() {

@@ -105,6 +105,12 @@ impl Certificates {
         self.0.get(id)
     }
 
+    /// A certificate that is kept under another's id.
+    pub fn misplaced(&self) -> Option<(CertificateId, CertificateId)> {
+        let wrong = self.0.iter().filter(|(id, certificate)| **id != certificate.id);
+        wrong.map(|(id, certificate)| (id.clone(), certificate.id.clone())).min()
+    }
+
     /// Adds a certificate.
     pub fn insert(&mut self, certificate: Arc<CertificateFacts>) {
         self.0.insert(certificate.id.clone(), certificate);

@@ -54,6 +54,34 @@ fn what_somebody_brings_is_trusted_and_what_they_take_back_is_not() {
 }
 
 #[test]
+fn what_cannot_be_read_any_more_is_not_taken_back() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    bring(&mut cluster, &["acme", "initech"]);
+    cluster.settle();
+    bring(&mut cluster, &["acme"]);
+    let Some(Observed::Present(state)) = cluster.snapshot.bundles.get_mut(&ca(THEIRS)) else { panic!("it is there") };
+    state.damage.push("block 2 is no certificate".to_owned());
+    cluster.settle();
+    assert_eq!(theirs(&cluster), ["acme", "initech"]);
+}
+
+#[test]
+fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let signer = "openshift-etcd/etcd-signer";
+    let before = cluster.secret(signer).certificate.id.clone();
+    let wanted = crate::snapshot::Service { name: "greedy".to_owned(), headless: false };
+    cluster.snapshot.services.insert(tls(signer), wanted);
+    let report = cluster.plan();
+    assert_eq!(issues(&report.steps).len(), 0);
+    assert!(waiting(&report).contains("etcd-signer is writing openshift-etcd/etcd-signer"), "{}", waiting(&report));
+    cluster.settle();
+    assert_eq!(cluster.secret(signer).certificate.id, before);
+}
+
+#[test]
 fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
     let leaf = "openshift-kube-apiserver/check-endpoints-client-cert-key";
     let mut cluster = Cluster::made();

@@ -48,9 +48,10 @@ fn what_is_missing_incomplete_or_unreadable_is_promoted_at_once() {
         let mut cluster = settled();
         cluster.set_secret(TARGET, found.clone());
         assert!(promotes(&cluster.plan()));
-        // Even a new one: nobody is served by nothing.
+        // A new one waits all the same, where the original does not: kubelets hold certificates by the old one, and whoever
+        // asks for another one in the next minutes would be refused with it.
         cluster.force("csr-signer", "test");
-        assert_eq!(promoted_at(cluster), "day 2");
+        assert_eq!(promoted_at(cluster), "day 2+00:30");
     }
 }
 
@@ -105,11 +106,13 @@ fn where_both_have_expired_a_new_one_is_made_and_promoted() {
     let mut cluster = settled();
     cluster.change_secret(SOURCE, |state| *state = living(state, day(0), day(1)));
     let state = cluster.secret(SOURCE).clone();
-    for target in [Observed::Present(state), Observed::Absent] {
+    // Where nothing is there, the bundle tells by whom kubelets may hold certificates; that one lives.
+    for (target, at_once) in [(Observed::Present(state), true), (Observed::Absent, false)] {
         let mut cluster = cluster.clone();
         cluster.set_secret(TARGET, target);
         let report = cluster.plan();
-        assert!(issue_of(&report.steps, SOURCE).is_some() && promotes(&report), "{}", text(&report));
+        assert!(issue_of(&report.steps, SOURCE).is_some(), "{}", text(&report));
+        assert_eq!(promotes(&report), at_once, "{}", text(&report));
     }
 }
 

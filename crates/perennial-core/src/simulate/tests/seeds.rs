@@ -1,6 +1,7 @@
 //! A thousand seeds, three years each, with every kind of trouble alone and together.
 
 use super::*;
+use crate::catalog::{Component, Day, Edge, Leaf, Trust};
 
 /// These seeds with this trouble: no write breaks an edge, and what is broken heals.
 fn check(seeds: std::ops::Range<u64>, faults: &[FaultKind]) {
@@ -17,6 +18,24 @@ fn check(seeds: std::ops::Range<u64>, faults: &[FaultKind]) {
 /// Everything but what is off for so long that certificates end.
 fn usual() -> Vec<FaultKind> {
     FaultKind::ALL.into_iter().filter(|kind| *kind != FaultKind::LongOutages).collect()
+}
+
+/// Only what requests are signed by: with so few objects, deletions strike the same ones again and again.
+#[test]
+fn few_objects_and_much_loss() {
+    let mut catalog = Catalog::builtin().clone();
+    let is_wanted = |component| component == Component::KubeControllerManager || component == Component::Installer;
+    catalog.rows.retain(|row| is_wanted(row.component));
+    let bundles = ["csr-controller-signer-ca", "csr-signer-ca", "csr-controller-ca"];
+    catalog.bundles.retain(|bundle| bundle.day == Day::One || bundles.contains(&bundle.id));
+    let is_class = |edge: &Edge| edge.leaf == Leaf::AnyBy("csr-signer");
+    catalog.edges.retain(|edge| is_class(edge) && edge.trust == Trust::Bundle("csr-controller-ca"));
+    let simulation = Simulation::new(&catalog);
+    let faults = vec![FaultKind::Deletions, FaultKind::Corruption];
+    for seed in 0..40 {
+        let outcome = simulation.run(&Options { faults: faults.clone(), ..Options::years(10, seed, start()) });
+        assert_eq!(outcome.violations.first().map(ToString::to_string), None, "seed {seed}");
+    }
 }
 
 #[test]
