@@ -265,7 +265,7 @@ impl Run<'_, '_> {
             let case = &self.world.cases[number];
             let Some(wrong) = self.judge.judge(case, side, new, &self.world, self.now) else { continue };
             let is_announced = step.risks.iter().any(|risk| risk.edge == *wrong.edge);
-            if (is_announced && wrong.breaks_anyway.is_some()) || self.meetings.is_lost(&wrong.edge, self.now) {
+            if is_announced && (wrong.breaks_anyway.is_some() || self.meetings.is_lost(&wrong.edge, self.now)) {
                 let patience = case.patience();
                 let text =
                     format!("{}: {} breaks in any case, and everybody else is saved", words::write(step), wrong.edge);
