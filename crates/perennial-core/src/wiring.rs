@@ -377,3 +377,64 @@ pub fn identity(row: &Row, instance: &Instance) -> String {
         Home::Files { .. } => row.id.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    /// Planner and simulation both walk these: whoever changes an edge sees here what it comes to.
+    #[test]
+    fn every_edge_reads_what_the_catalog_says() {
+        let wiring = Wiring::new(Catalog::builtin());
+        let node = Instance::Node { name: "m0".to_owned(), addresses: Vec::new() };
+        let service = Instance::Service {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            secret: "web-tls".to_owned(),
+            headless: false,
+        };
+        let mut text = String::new();
+        for edge in wiring.edges() {
+            let row = wiring.row(edge.row).unwrap().row;
+            let instance = match row.scope {
+                Scope::Cluster => &Instance::Cluster,
+                Scope::Node => &node,
+                Scope::Service => &service,
+            };
+            let presented = presented_slot(row, edge.presents, instance);
+            text += &format!("{}: {} <- {presented}\n", edge.name_of(instance), edge.trust);
+        }
+        expect![[r#"
+            new node accepts day1/machine-config-server of machine-config-server: file:day1/machine-config-server-ca-bundle <- file:day1/machine-config-server
+            kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver: file:day1/kube-apiserver-complete-server-ca-bundle <- openshift-kube-apiserver/external-loadbalancer-serving-certkey:tls.crt
+            new node accepts internal-loadbalancer-serving-certkey of kube-apiserver: file:day1/kube-apiserver-complete-server-ca-bundle <- openshift-kube-apiserver/internal-loadbalancer-serving-certkey:tls.crt
+            kube-apiserver accepts day1/admin-kubeconfig-client of kubectl: openshift-kube-apiserver/client-ca:ca-bundle.crt <- file:day1/admin-kubeconfig-client
+            kube-apiserver accepts day1/kubelet-client of new node: openshift-kube-apiserver/client-ca:ca-bundle.crt <- file:day1/kubelet-client
+            node accepts internal-loadbalancer-serving-certkey of kube-apiserver: openshift-config-managed/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/internal-loadbalancer-serving-certkey:tls.crt
+            control-plane processes accepts localhost-serving-cert-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-serving-cert-certkey:tls.crt
+            control-plane processes accepts localhost-recovery-serving-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-recovery-serving-certkey:tls.crt
+            pods accepts service-network-serving-certkey of kube-apiserver: openshift-kube-controller-manager/serviceaccount-ca:ca-bundle.crt <- openshift-kube-apiserver/service-network-serving-certkey:tls.crt
+            kubelet accepts kubelet-client of kube-apiserver: openshift-config-managed/kube-apiserver-client-ca:ca-bundle.crt <- openshift-kube-apiserver/kubelet-client:tls.crt
+            extension API servers accepts aggregator-client of kube-apiserver: openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt <- openshift-kube-apiserver/aggregator-client:tls.crt
+            kube-controller-manager accepts aggregator-client of kube-apiserver: openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt <- openshift-kube-apiserver/aggregator-client:tls.crt
+            kube-apiserver accepts kube-controller-manager-client-cert-key of kube-controller-manager: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-controller-manager/kube-controller-manager-client-cert-key:tls.crt
+            kube-apiserver accepts kube-scheduler-client-cert-key of kube-scheduler: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-scheduler/kube-scheduler-client-cert-key:tls.crt
+            kube-apiserver accepts control-plane-node-admin-client-cert-key of control-plane node: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-apiserver/control-plane-node-admin-client-cert-key:tls.crt
+            kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-apiserver/check-endpoints-client-cert-key:tls.crt
+            kube-apiserver accepts node-system-admin-client of administrator on a node: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-apiserver-operator/node-system-admin-client:tls.crt
+            kube-apiserver accepts any by csr-signer of kubelet as a client: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
+            kube-apiserver accepts any by csr-signer of kubelet as a server: openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
+            etcd accepts etcd-peer-m0 of etcd as a server: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-peer-m0.crt
+            etcd accepts etcd-peer-m0 of etcd as a client: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-peer-m0.crt
+            kube-apiserver accepts etcd-serving-m0 of etcd: openshift-kube-apiserver/etcd-serving-ca:ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-serving-m0.crt
+            etcd operator accepts etcd-serving-m0 of etcd: openshift-etcd-operator/etcd-ca-bundle:ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-serving-m0.crt
+            etcd accepts etcd-client of kube-apiserver: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-kube-apiserver/etcd-client:tls.crt
+            etcd accepts etcd-client of etcd operator: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd-operator/etcd-client:tls.crt
+            monitoring accepts etcd-serving-metrics-m0 of etcd: openshift-etcd-operator/etcd-metric-serving-ca:ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-serving-metrics-m0.crt
+            etcd accepts etcd-metric-client of monitoring: openshift-etcd/etcd-all-bundles:metrics-ca-bundle.crt <- openshift-etcd-operator/etcd-metric-client:tls.crt
+            consumers of the service CA accepts service-serving of pods of the Service (shop/web-tls): openshift-config-managed/service-ca:ca-bundle.crt <- shop/web-tls:tls.crt
+        "#]].assert_eq(&text);
+    }
+}
