@@ -6,6 +6,7 @@
 #![allow(clippy::result_large_err, reason = "a refusal is rare, and on its way out")]
 
 pub mod api;
+mod apply;
 mod builtin;
 pub mod environment;
 pub mod http;

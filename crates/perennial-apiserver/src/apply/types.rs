@@ -1,0 +1,369 @@
+//! What the lists and maps of a type are: one value, or many that have owners of their own.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::field_set::{Element, Plain};
+use crate::resource::Resource;
+
+/// The types of a resource's fields.
+#[derive(Debug, Clone)]
+pub(crate) struct Types {
+    /// Whether status is written by itself.
+    pub(super) has_status: bool,
+    pub(super) origin: Origin,
+}
+
+/// Where it says so.
+#[derive(Debug, Clone)]
+pub(super) enum Origin {
+    /// A built-in kind.
+    Builtin(String),
+    /// The schema of a custom resource definition.
+    Schema(Arc<Value>),
+}
+
+/// The type of one field.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Type<'t> {
+    /// A built-in one, by the field that it is the type of and the one above that.
+    Builtin { above: &'t str, field: &'t str },
+    /// What a built-in list has.
+    Item { list: &'t str },
+    /// The object that a schema describes.
+    Root(&'t Value),
+    /// A part of a schema.
+    Schema { schema: &'t Value, keeps_unknown: bool },
+    /// Whatever is found: maps have fields, lists are one value.
+    Deduced,
+    /// Whatever is found, as one value.
+    Whole,
+}
+
+/// What a list is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum List<'t> {
+    /// One value.
+    Atomic,
+    /// Every value by itself.
+    Set,
+    /// Every entry by these fields of it.
+    Map(Vec<&'t str>),
+}
+
+/// A field of a map.
+pub(super) struct Field<'t> {
+    pub(super) of: Type<'t>,
+    /// Whether the type says its name; entries of maps have names that it does not say.
+    pub(super) is_named: bool,
+}
+
+impl Types {
+    pub(crate) fn of(resource: &Resource) -> Types {
+        let origin = match &resource.openapi {
+            Some(schema) => Origin::Schema(schema.clone()),
+            None => Origin::Builtin(resource.kind.clone()),
+        };
+        Types { has_status: resource.has_status, origin }
+    }
+
+    pub(super) fn root(&self) -> Type<'_> {
+        match &self.origin {
+            Origin::Builtin(kind) => Type::Builtin { above: "", field: kind },
+            Origin::Schema(schema) => Type::Root(schema),
+        }
+    }
+
+    /// An object as a real server keeps it: built-in ones have no empty lists and maps.
+    pub(super) fn without_empty(&self, mut object: Value) -> Value {
+        if let Origin::Builtin(_) = self.origin {
+            drop_empty(&mut object);
+        }
+        object
+    }
+
+    /// An object as a real server compares it. It keeps built-in objects as structs: a struct in a struct is never
+    /// absent, so nobody owns `spec` itself, where it is such a struct; and empty lists and maps are as good as none.
+    pub(super) fn as_structs(&self, object: &Value) -> Value {
+        let mut object = self.without_empty(object.clone());
+        if let Origin::Builtin(kind) = &self.origin {
+            fill(&mut object, &empty(kind));
+            fill_containers(&mut object);
+        }
+        object
+    }
+}
+
+impl<'t> Type<'t> {
+    pub(super) fn list(self) -> List<'t> {
+        match self {
+            Type::Builtin { above, field } => builtin_list(above, field),
+            Type::Schema { schema, .. } | Type::Root(schema) => match schema["x-kubernetes-list-type"].as_str() {
+                Some("set") => List::Set,
+                Some("map") => {
+                    let keys = schema["x-kubernetes-list-map-keys"].as_array();
+                    List::Map(keys.into_iter().flatten().filter_map(Value::as_str).collect())
+                }
+                _ => List::Atomic,
+            },
+            Type::Item { .. } | Type::Deduced | Type::Whole => List::Atomic,
+        }
+    }
+
+    pub(super) fn is_atomic_map(self) -> bool {
+        match self {
+            Type::Builtin { above, field } => {
+                ATOMIC_MAPS.iter().any(|(of, name)| (of.is_empty() || *of == above) && *name == field)
+            }
+            Type::Item { list } => ATOMIC_ITEMS.contains(&list),
+            Type::Schema { schema, .. } | Type::Root(schema) => schema["x-kubernetes-map-type"] == "atomic",
+            Type::Whole => true,
+            Type::Deduced => false,
+        }
+    }
+
+    /// A field of a map; none where the schema does not have it.
+    pub(super) fn field<'n: 't>(self, name: &'n str) -> Option<Field<'t>> {
+        let named = |of| Some(Field { of, is_named: true });
+        let unnamed = |of| Some(Field { of, is_named: false });
+        match self {
+            Type::Builtin { field: above, .. } | Type::Item { list: above } => {
+                named(Type::Builtin { above, field: name })
+            }
+            Type::Root(_) if name == "metadata" => named(Type::Builtin { above: "", field: name }),
+            Type::Root(_) if name == "apiVersion" || name == "kind" => named(Type::Whole),
+            Type::Root(schema) => Type::Schema { schema, keeps_unknown: false }.field(name),
+            Type::Schema { schema, keeps_unknown } => {
+                let keeps_unknown = keeps_unknown || schema["x-kubernetes-preserve-unknown-fields"] == true;
+                let properties = schema["properties"].as_object();
+                if let Some(schema) = properties.and_then(|properties| properties.get(name)) {
+                    return named(Type::Schema { schema, keeps_unknown });
+                }
+                match &schema["additionalProperties"] {
+                    Value::Object(_) => {
+                        unnamed(Type::Schema { schema: &schema["additionalProperties"], keeps_unknown })
+                    }
+                    Value::Bool(true) => unnamed(Type::Deduced),
+                    Value::Null if keeps_unknown || properties.is_none_or(serde_json::Map::is_empty) => {
+                        unnamed(Type::Deduced)
+                    }
+                    _ => None,
+                }
+            }
+            Type::Deduced => unnamed(Type::Deduced),
+            Type::Whole => unnamed(Type::Whole),
+        }
+    }
+
+    pub(super) fn item(self) -> Type<'t> {
+        match self {
+            Type::Builtin { field, .. } => Type::Item { list: field },
+            Type::Schema { schema, keeps_unknown } => match schema.get("items") {
+                Some(schema) => Type::Schema { schema, keeps_unknown },
+                None => Type::Whole,
+            },
+            Type::Item { .. } | Type::Root(_) | Type::Deduced | Type::Whole => Type::Whole,
+        }
+    }
+
+    /// How an entry of a list is told from others; the error is the one of a real server.
+    pub(super) fn element(self, list: &List<'_>, item: &Value) -> Result<Element, String> {
+        let wrong = |why: &str| Err(why.to_owned());
+        match (list, item) {
+            (List::Atomic, _) => wrong("invalid indexing of non-associative list"),
+            (List::Set, Value::Object(_)) => wrong("associative list without keys has an element that's a map type"),
+            (List::Set, Value::Array(_)) => wrong("not supported: associative list with lists as elements"),
+            (List::Set, Value::Null) => wrong("associative list without keys has an element that's an explicit null"),
+            (List::Set, plain) => Ok(Element::Value(Plain(plain.clone()))),
+            (List::Map(_), Value::Null) => wrong("associative list with keys may not have a null element"),
+            (List::Map(names), Value::Object(fields)) => {
+                let value = |name: &str| fields.get(name).cloned().or_else(|| self.key_default(name));
+                let found = names.iter().filter_map(|name| Some(((*name).to_owned(), Plain(value(name)?))));
+                let mut key: Vec<_> = found.collect();
+                key.sort();
+                if key.is_empty() {
+                    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+                    return Err(format!(
+                        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                        names.join(" ")
+                    ));
+                }
+                Ok(Element::Key(key))
+            }
+            (List::Map(_), _) => wrong("associative list with keys may not have non-map elements"),
+        }
+    }
+
+    /// What an entry has that does not say it, of a field that it is told from others by.
+    fn key_default(self, name: &str) -> Option<Value> {
+        match self {
+            Type::Schema { schema, .. } => schema["items"]["properties"][name].get("default").cloned(),
+            Type::Builtin { field: "secrets", .. } => None,
+            Type::Builtin { .. } => Some(match name {
+                "protocol" => "TCP".into(),
+                "port" | "containerPort" => 0.into(),
+                _ => "".into(),
+            }),
+            Type::Item { .. } | Type::Root(_) | Type::Deduced | Type::Whole => None,
+        }
+    }
+}
+
+fn builtin_list(above: &str, field: &str) -> List<'static> {
+    let fits = |of: &str, name: &str| (of.is_empty() || of == above) && name == field;
+    if SETS.iter().any(|(of, name)| fits(of, name)) {
+        return List::Set;
+    }
+    let keys = MAPS.iter().find(|(of, name, _)| fits(of, name)).map(|(_, _, keys)| keys.to_vec());
+    keys.map_or(List::Atomic, List::Map)
+}
+
+/// The lists of built-in types whose entries have keys: the field above (or any), the field, the keys. All other lists
+/// are one value, but for the sets. These are facts of Kubernetes 1.36.
+const MAPS: &[(&str, &str, &[&str])] = &[
+    ("metadata", "ownerReferences", &["uid"]),
+    ("status", "conditions", &["type"]),
+    // Pods.
+    ("spec", "containers", &["name"]),
+    ("spec", "initContainers", &["name"]),
+    ("spec", "ephemeralContainers", &["name"]),
+    ("containers", "ports", &["containerPort", "protocol"]),
+    ("initContainers", "ports", &["containerPort", "protocol"]),
+    ("ephemeralContainers", "ports", &["containerPort", "protocol"]),
+    ("", "env", &["name"]),
+    ("", "volumeMounts", &["mountPath"]),
+    ("", "volumeDevices", &["devicePath"]),
+    ("resources", "claims", &["name"]),
+    ("spec", "volumes", &["name"]),
+    ("spec", "hostAliases", &["ip"]),
+    ("spec", "imagePullSecrets", &["name"]),
+    ("spec", "resourceClaims", &["name"]),
+    ("spec", "schedulingGates", &["name"]),
+    ("spec", "topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
+    ("status", "podIPs", &["ip"]),
+    ("status", "resourceClaimStatuses", &["name"]),
+    ("", "allocatedResourcesStatus", &["name"]),
+    ("allocatedResourcesStatus", "resources", &["resourceID"]),
+    // The others.
+    ("spec", "ports", &["port", "protocol"]),
+    ("status", "addresses", &["type"]),
+    ("ServiceAccount", "secrets", &["name"]),
+    ("", "webhooks", &["name"]),
+    ("webhooks", "matchConditions", &["name"]),
+];
+
+const SETS: &[(&str, &str)] = &[
+    // The finalizers of a namespace's spec are one value.
+    ("metadata", "finalizers"),
+    ("spec", "podCIDRs"),
+    ("exitCodes", "values"),
+    ("nodeAllocatableResourceClaimStatuses", "containers"),
+];
+
+/// The maps and structs of built-in types that are one value. All others have fields with owners of their own.
+const ATOMIC_MAPS: &[(&str, &str)] = &[
+    ("spec", "selector"),
+    ("spec", "nodeSelector"),
+    ("", "labelSelector"),
+    ("", "namespaceSelector"),
+    ("", "objectSelector"),
+    ("", "configMapKeyRef"),
+    ("", "secretKeyRef"),
+    ("", "fileKeyRef"),
+    ("", "fieldRef"),
+    ("", "resourceFieldRef"),
+    ("", "nodePublishSecretRef"),
+    ("azureFile", "secretRef"),
+    ("cephfs", "secretRef"),
+    ("cinder", "secretRef"),
+    ("flexVolume", "secretRef"),
+    ("iscsi", "secretRef"),
+    ("rbd", "secretRef"),
+    ("scaleIO", "secretRef"),
+    ("storageos", "secretRef"),
+    ("spec", "dataSource"),
+    ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+    ("", "preference"),
+    ("", "roleRef"),
+    ("Event", "involvedObject"),
+    ("Event", "regarding"),
+    ("Event", "related"),
+];
+
+/// The lists with keys whose entries are one value each.
+const ATOMIC_ITEMS: &[&str] = &["ownerReferences", "imagePullSecrets", "secrets"];
+
+/// The structs, and the lists with keys, that a built-in object has when nothing was said of it.
+fn empty(kind: &str) -> Value {
+    match kind {
+        "Namespace" | "APIService" => json!({"spec": {}, "status": {}}),
+        "Node" => {
+            json!({"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {}}, "nodeInfo": {}}})
+        }
+        "CustomResourceDefinition" => {
+            json!({"spec": {"names": {}}, "status": {"conditions": null, "acceptedNames": {}}})
+        }
+        "Service" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
+        "Pod" => json!({"spec": {"containers": null}, "status": {}}),
+        "Lease" => json!({"spec": {}}),
+        "CertificateSigningRequest" => json!({"spec": {}, "status": {}}),
+        "Deployment" => json!({
+            "spec": {"selector": null, "strategy": {}, "template": {"metadata": {}, "spec": {"containers": null}}},
+            "status": {},
+        }),
+        "Event" => json!({"source": {}}),
+        _ => json!({}),
+    }
+}
+
+/// The maps of built-in objects that go when they are empty, as all lists do. What else is an empty object is a struct.
+const MAPS_OF_TEXTS: &[&str] = &[
+    "annotations",
+    "labels",
+    "matchLabels",
+    "nodeSelector",
+    "data",
+    "binaryData",
+    "stringData",
+    "limits",
+    "requests",
+    "extra",
+];
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.values_mut().for_each(drop_empty);
+            map.retain(|name, value| match value {
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(map) => !map.is_empty() || !MAPS_OF_TEXTS.contains(&name.as_str()),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
+
+fn fill(object: &mut Value, with: &Value) {
+    let (Value::Object(object), Value::Object(with)) = (object, with) else { return };
+    for (key, with) in with {
+        match object.get_mut(key) {
+            Some(found) => fill(found, with),
+            None => drop(object.insert(key.clone(), with.clone())),
+        }
+    }
+}
+
+/// The one struct that the entries of a list have.
+fn fill_containers(object: &mut Value) {
+    for path in ["/spec", "/spec/template/spec"] {
+        let Some(spec) = object.pointer_mut(path) else { continue };
+        for list in ["containers", "initContainers", "ephemeralContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                fill(container, &json!({"resources": {}}));
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Walks over objects with their types: which fields there are, which differ, and what merging and removing makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::field_set::{Element, FieldSet, Node, same};
+use super::types::{Field, List, Type};
+
+/// How one object differs from another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Comparison {
+    pub(super) removed: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) added: FieldSet,
+}
+
+impl Comparison {
+    pub(super) fn without_trees(&self, ignored: &FieldSet) -> Comparison {
+        Comparison {
+            removed: self.removed.without_trees(ignored),
+            modified: self.modified.without_trees(ignored),
+            added: self.added.without_trees(ignored),
+        }
+    }
+
+    /// What is now there that was not, or not like this.
+    pub(super) fn changed(&self) -> FieldSet {
+        self.modified.union(&self.added)
+    }
+}
+
+/// The fields of an object: its leaves, the entries of its lists and of its maps, but no structs.
+pub(super) fn fields(of: Type<'_>, value: &Value) -> FieldSet {
+    node(of, value).below
+}
+
+fn node(of: Type<'_>, value: &Value) -> Node {
+    let leaf = Node { is_member: true, below: FieldSet::default() };
+    let mut below = FieldSet::default();
+    match value {
+        Value::Object(map) if !of.is_atomic_map() => {
+            for (name, value) in map {
+                let Field { of, is_named } = field(of, name);
+                let mut node = node(of, value);
+                let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                node.is_member |= is_empty || !is_named;
+                below.put(Element::field(name), node);
+            }
+        }
+        Value::Array(items) => {
+            let list = of.list();
+            if list == List::Atomic {
+                return leaf;
+            }
+            for (element, items) in grouped(of, &list, items) {
+                // Of entries that are there more than once, nobody owns the parts.
+                let node = match items[..] {
+                    [item] => Node { is_member: true, ..node(of.item(), item) },
+                    _ => leaf.clone(),
+                };
+                below.put(element, node);
+            }
+        }
+        _ => return leaf,
+    }
+    Node { is_member: false, below }
+}
+
+/// A set with the named fields above those that it has: where nothing of a struct is left, the struct goes as well.
+pub(super) fn with_named(of: Type<'_>, set: &FieldSet) -> FieldSet {
+    set.map(|element, node| {
+        let (of, is_named) = match element {
+            Element::Field(name) => {
+                let Field { of, is_named } = field(of, name);
+                (of, is_named)
+            }
+            Element::Key(_) => (of.item(), false),
+            Element::Value(_) | Element::Index(_) => (Type::Whole, false),
+        };
+        let is_member = node.is_member || (is_named && !node.below.is_empty());
+        Some(Node { is_member, below: with_named(of, &node.below) })
+    })
+}
+
+pub(super) fn compare(of: Type<'_>, old: &Value, new: &Value) -> Comparison {
+    let mut comparison = Comparison::default();
+    Comparing { path: Vec::new(), into: &mut comparison }.walk(of, Some(old), Some(new));
+    comparison
+}
+
+struct Comparing<'c> {
+    path: Vec<Element>,
+    into: &'c mut Comparison,
+}
+
+impl Comparing<'_> {
+    fn walk(&mut self, of: Type<'_>, old: Option<&Value>, new: Option<&Value>) {
+        let (of_old, of_new) = (shape(old, new), shape(new, old));
+        let mut is_leaf = self.walk_as(of_new, of, old, new);
+        if of_old != of_new {
+            // What was of another shape goes field by field, and comes field by field.
+            is_leaf |= self.walk_as(of_old, of, old, new);
+        }
+        match (old, new) {
+            (None, _) if !is_leaf => self.into.added.insert(&self.path),
+            (_, None) if !is_leaf => self.into.removed.insert(&self.path),
+            _ => {}
+        }
+    }
+
+    /// Returns whether it is a leaf.
+    fn walk_as<'v>(&mut self, shape: Shape, of: Type<'_>, old: Option<&'v Value>, new: Option<&'v Value>) -> bool {
+        match shape {
+            Shape::Map => {
+                let nothing = Map::new();
+                let map = |value: Option<&'v Value>| value.and_then(Value::as_object);
+                let (olds, news) = (map(old).unwrap_or(&nothing), map(new).unwrap_or(&nothing));
+                if of.is_atomic_map() || (olds.is_empty() && news.is_empty()) {
+                    return self.leaf(old, new);
+                }
+                for name in olds.keys().chain(news.keys()).collect::<BTreeSet<_>>() {
+                    self.path.push(Element::field(name));
+                    self.walk(field(of, name).of, olds.get(name), news.get(name));
+                    self.path.pop();
+                }
+                false
+            }
+            Shape::List => {
+                let items = |value: Option<&'v Value>| value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let (olds, news) = (items(old), items(new));
+                let list = of.list();
+                if list == List::Atomic || (olds.is_empty() && news.is_empty()) {
+                    return self.leaf(old, new);
+                }
+                let (olds, news) = (grouped(of, &list, olds), grouped(of, &list, news));
+                for element in olds.keys().chain(news.keys()).collect::<BTreeSet<_>>() {
+                    let items = |of: &BTreeMap<Element, Vec<&'v Value>>| of.get(element).cloned().unwrap_or_default();
+                    self.path.push(element.clone());
+                    self.items(of.item(), &items(&olds), &items(&news));
+                    self.path.pop();
+                }
+                false
+            }
+            Shape::Plain => self.leaf(old, new),
+        }
+    }
+
+    /// Entries of a list that have the same key. There may be several only where somebody wrote so without applying.
+    fn items(&mut self, of: Type<'_>, olds: &[&Value], news: &[&Value]) {
+        match (olds.len(), news.len()) {
+            (0 | 1, 0 | 1) => self.walk(of, olds.first().copied(), news.first().copied()),
+            (2.., 2..) => {
+                let is_same = olds.len() == news.len() && olds.iter().zip(news).all(|(old, new)| same(old, new));
+                if !is_same {
+                    self.into.modified.insert(&self.path);
+                }
+            }
+            (2.., _) => {
+                if let Some(new) = news.first() {
+                    self.walk(of, None, Some(new));
+                }
+                self.into.removed.insert(&self.path);
+            }
+            (_, 2..) => {
+                if let Some(old) = olds.first() {
+                    self.walk(of, Some(old), None);
+                }
+                self.into.added.insert(&self.path);
+            }
+        }
+    }
+
+    fn leaf(&mut self, old: Option<&Value>, new: Option<&Value>) -> bool {
+        match (old, new) {
+            (None, _) => self.into.added.insert(&self.path),
+            (_, None) => self.into.removed.insert(&self.path),
+            (Some(old), Some(new)) if !same(old, new) => self.into.modified.insert(&self.path),
+            _ => {}
+        }
+        true
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    Map,
+    List,
+    Plain,
+}
+
+/// What a value is; what is not there, or null, is like the other.
+fn shape(value: Option<&Value>, other: Option<&Value>) -> Shape {
+    match value {
+        Some(Value::Object(_)) => Shape::Map,
+        Some(Value::Array(_)) => Shape::List,
+        None | Some(Value::Null) => match other {
+            None | Some(Value::Null) => Shape::Plain,
+            other => shape(other, None),
+        },
+        Some(_) => Shape::Plain,
+    }
+}
+
+/// An object with another merged into it. Entries keep their order, as far as the other does not say another.
+pub(super) fn merge(of: Type<'_>, live: &Value, applied: &Value) -> Value {
+    match (live, applied) {
+        (Value::Object(old), Value::Object(new)) if !of.is_atomic_map() => {
+            let mut merged = old.clone();
+            for (name, new) in new {
+                let value = match old.get(name) {
+                    Some(old) => merge(field(of, name).of, old, new),
+                    None => new.clone(),
+                };
+                merged.insert(name.clone(), value);
+            }
+            Value::Object(merged)
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            let list = of.list();
+            if list == List::Atomic || (old.is_empty() && new.is_empty()) {
+                return applied.clone();
+            }
+            Value::Array(merge_lists(of, &list, old, new))
+        }
+        // Null is an empty map, or an empty list: nothing to merge.
+        (Value::Object(old), Value::Null) if !of.is_atomic_map() && !old.is_empty() => live.clone(),
+        (Value::Array(old), Value::Null) if of.list() != List::Atomic && !old.is_empty() => live.clone(),
+        _ => applied.clone(),
+    }
+}
+
+fn merge_lists(of: Type<'_>, list: &List<'_>, old: &[Value], new: &[Value]) -> Vec<Value> {
+    let keyed = |items: &[Value]| -> Vec<(Element, Value)> {
+        items.iter().filter_map(|item| Some((of.element(list, item).ok()?, item.clone()))).collect()
+    };
+    let (olds, news) = (keyed(old), keyed(new));
+    let old_of = |element: &Element| {
+        let mut found = olds.iter().filter(|(of, _)| of == element);
+        let first = found.next()?;
+        // What is there more than once is not merged, but replaced.
+        Some(if found.next().is_some() { Value::Null } else { first.1.clone() })
+    };
+    let merged = |(element, new): &(Element, Value)| match old_of(element) {
+        Some(old) => merge(of.item(), &old, new),
+        None => new.clone(),
+    };
+    let is_new = |element: &Element| news.iter().any(|(of, _)| of == element);
+    // The entries that are in both come in the order of the new list.
+    let mut shared = news.iter().map(|(element, _)| element).filter(|element| old_of(element).is_some());
+    let mut next_shared = shared.next();
+    let mut taken: Vec<&Element> = Vec::new();
+    let mut out = Vec::new();
+    let (mut o, mut n) = (0, 0);
+    while o < olds.len() || n < news.len() {
+        if let (Some((old, _)), Some(entry)) = (olds.get(o), news.get(n)) {
+            if *old == entry.0 {
+                out.push(merged(entry));
+                taken.push(&entry.0);
+                (o, n) = (o + 1, n + 1);
+                next_shared = shared.next();
+                continue;
+            }
+            if is_new(old) && next_shared.is_some_and(|next| next != old) {
+                o += 1;
+                continue;
+            }
+        }
+        if let Some((element, old)) = olds.get(o) {
+            if !is_new(element) {
+                out.push(old.clone());
+                o += 1;
+                continue;
+            }
+            if taken.contains(&element) {
+                o += 1;
+            }
+        }
+        if let Some(entry) = news.get(n) {
+            out.push(merged(entry));
+            taken.push(&entry.0);
+            n += 1;
+            if next_shared == Some(&entry.0) {
+                next_shared = shared.next();
+            }
+        }
+    }
+    out
+}
+
+/// An object without these fields. Null is nothing left.
+pub(super) fn remove(of: Type<'_>, value: &Value, set: &FieldSet) -> Value {
+    // What held a field that went away stays, though it may be empty; only what was itself removed goes.
+    let kept = |of: Type<'_>, value: &Value, below: &FieldSet| match (remove(of, value, below), value) {
+        (Value::Null, Value::Object(_)) => Value::Object(Map::new()),
+        (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),
+        (rest, _) => rest,
+    };
+    match value {
+        Value::Object(map) if !map.is_empty() && !of.is_atomic_map() => {
+            let mut left = Map::new();
+            let mut is_touched = false;
+            for (name, value) in map {
+                let rest = match set.node(&Element::field(name)) {
+                    Some(Node { is_member: true, .. }) => continue,
+                    Some(node) => {
+                        is_touched = true;
+                        kept(field(of, name).of, value, &node.below)
+                    }
+                    None => value.clone(),
+                };
+                left.insert(name.clone(), rest);
+            }
+            if left.is_empty() && !is_touched { Value::Null } else { Value::Object(left) }
+        }
+        Value::Array(items) if !items.is_empty() && of.list() != List::Atomic => {
+            let list = of.list();
+            let mut left = Vec::new();
+            for item in items {
+                let element = of.element(&list, item).ok();
+                let rest = match element.and_then(|element| set.node(&element)) {
+                    Some(Node { is_member: true, .. }) => continue,
+                    Some(node) => kept(of.item(), item, &node.below),
+                    None => item.clone(),
+                };
+                left.push(rest);
+            }
+            if left.is_empty() { Value::Null } else { Value::Array(left) }
+        }
+        Value::Object(_) | Value::Array(_) => Value::Null,
+        plain => plain.clone(),
+    }
+}
+
+/// What is wrong with the lists and fields of an object that is to be applied; each with its path.
+pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
+    let below = |prefix: String, of: Type<'_>, value: &Value| {
+        faults(of, value).into_iter().map(move |rest| format!("{prefix}{rest}"))
+    };
+    let mut found = Vec::new();
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                let Some(field) = of.field(name) else {
+                    found.push(format!(".{name}: field not declared in schema"));
+                    break;
+                };
+                found.extend(below(format!(".{name}"), field.of, value));
+            }
+        }
+        Value::Array(items) if of.list() == List::Atomic => {
+            for (index, item) in items.iter().enumerate() {
+                found.extend(below(format!("[{index}]"), of.item(), item));
+            }
+        }
+        Value::Array(items) => {
+            let mut seen = BTreeSet::new();
+            for (index, item) in items.iter().enumerate() {
+                let element = match of.element(&of.list(), item) {
+                    Ok(element) => element,
+                    Err(why) => {
+                        found.push(format!(": element {index}: {why}"));
+                        break;
+                    }
+                };
+                let name = element.to_string();
+                if !seen.insert(element) {
+                    found.push(format!(": duplicate entries for key {name}"));
+                }
+                found.extend(below(name, of.item(), item));
+            }
+        }
+        _ => {}
+    }
+    found
+}
+
+/// A field's type; what a schema does not have is taken as it is found.
+fn field<'t>(of: Type<'t>, name: &'t str) -> Field<'t> {
+    of.field(name).unwrap_or(Field { of: Type::Deduced, is_named: false })
+}
+
+/// Entries by what they are told apart by; those that lack it are left out.
+fn grouped<'v>(of: Type<'_>, list: &List<'_>, items: &'v [Value]) -> BTreeMap<Element, Vec<&'v Value>> {
+    let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
+    for item in items {
+        if let Ok(element) = of.element(list, item) {
+            groups.entry(element).or_default().push(item);
+        }
+    }
+    groups
+}
