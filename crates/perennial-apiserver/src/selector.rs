@@ -39,17 +39,6 @@ impl Selector {
         Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, known_fields)? })
     }
 
-    /// Whether it says anything at all.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-
-    /// The one name that it allows, if it allows only one.
-    pub fn only_name(&self) -> Option<&str> {
-        let rule = self.fields.iter().find(|rule| rule.is_equal && rule.path == "metadata.name")?;
-        Some(&rule.value)
-    }
-
     /// Whether it selects the object.
     pub fn selects(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
@@ -208,12 +197,5 @@ mod tests {
         assert_eq!(refused("", "nonsense"), "invalid field selector: \"nonsense\"; can't understand 'nonsense'");
         assert_eq!(refused("a b c", ""), "unable to parse requirement: found \"a b c\"");
         assert_eq!(refused("a within (b)", ""), "unable to parse requirement: found \"a within (b)\"");
-    }
-
-    #[test]
-    fn a_single_name_is_recognised() {
-        let only = |fields: &str| Selector::parse("", fields, &[]).unwrap().only_name().map(ToOwned::to_owned);
-        assert_eq!(only("metadata.name=web").as_deref(), Some("web"));
-        assert_eq!(only("metadata.name!=web"), None);
     }
 }

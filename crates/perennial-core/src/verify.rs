@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::catalog::{Instance, Purpose};
+use crate::catalog::Purpose;
 use crate::plan::{Draft, Planner, edges_of_leaf, states};
 use crate::snapshot::{Slot, Snapshot};
 use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence, Version};
@@ -122,13 +122,4 @@ fn holds_until(state: &EdgeState, now: Timestamp) -> Timestamp {
 fn weakest(state: &EdgeState) -> Evidence {
     let versions = state.bundles.iter().chain(&state.leaves);
     versions.map(|version| version.evidence).max().unwrap_or(Evidence::Unknown)
-}
-
-/// Which of a row's certificates a name means: its node, or the Secret of its Service.
-pub fn instance_name(instance: &Instance) -> Option<String> {
-    match instance {
-        Instance::Cluster => None,
-        Instance::Node { name, .. } => Some(name.clone()),
-        Instance::Service { namespace, secret, .. } => Some(format!("{namespace}/{secret}")),
-    }
 }

@@ -203,12 +203,6 @@ impl<'c> Wiring<'c> {
         self.readers.get(trust).map_or(&[], Vec::as_slice)
     }
 
-    /// How a change of a certificate in this slot of a row reaches those who present it, by every edge.
-    pub fn presenters(&self, row: &Row, presents: Presents) -> impl Iterator<Item = Delivery> {
-        let of_row = self.rows[row.id].edges.iter().map(|number| &self.edges[*number]);
-        of_row.filter(move |edge| edge.presents == presents).map(|edge| edge.edge.presenter.delivery)
-    }
-
     /// The row of the cluster or of its nodes that keeps a certificate in this object, or repeats it there.
     pub fn owner(&self, object: &str, snapshot: &Snapshot) -> Option<&'static str> {
         let rows = self.catalog.rows.iter().filter(|row| row.day == Day::Two && row.scope != Scope::Service);

@@ -93,7 +93,7 @@ impl Api {
         if !seen.is_empty() && seen != text(old, "resourceVersion") {
             return Err(ApiError::modified(super::about(resource, name)));
         }
-        if seen.is_empty() && resource.schema.is_some() && subresource.is_none() && !self.may_be_blind(&new) {
+        if seen.is_empty() && resource.schema.is_some() {
             let cause = Cause {
                 reason: "FieldValueInvalid".to_owned(),
                 message: "Invalid value: 0: must be specified for an update".to_owned(),
@@ -128,11 +128,6 @@ impl Api {
             new["metadata"]["generation"] = generation.into();
         }
         Ok((new, warnings))
-    }
-
-    /// A patch carries no resource version unless somebody put one there.
-    fn may_be_blind(&self, new: &Value) -> bool {
-        new["metadata"].get("resourceVersion").is_none()
     }
 
     fn with_kept_status(&self, resource: &Resource, old: &Value, mut new: Value) -> Value {

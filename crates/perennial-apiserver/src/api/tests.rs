@@ -205,6 +205,11 @@ async fn a_definition_defines_a_resource() {
     assert_eq!(made.warnings, ["unknown field \"spec.x\""]);
     assert_eq!(made.object["spec"], json!({"size": 1, "wood": "oak"}));
     assert_eq!((&made.object["status"], &made.object["metadata"]["generation"]), (&Value::Null, &json!(1)));
+    // A custom resource is not overwritten by who has not seen it.
+    let mut blind = made.object.clone();
+    remove(&mut blind, "resourceVersion");
+    let refused = api.update(&shelves("a"), blind, &options()).await.unwrap_err();
+    assert_eq!(refused.causes[0].field, "metadata.resourceVersion");
     // Status by itself, and the rest without it.
     let mut with_status = made.object.clone();
     with_status["status"] = json!({"full": true});

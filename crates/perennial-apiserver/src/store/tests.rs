@@ -18,13 +18,15 @@ fn delete(name: &str, revision: u64) -> Write {
 
 /// The file as soon as whoever wrote last has let go of it.
 async fn reopened(path: &std::path::Path) -> Store {
-    for _ in 0..500 {
-        if let Ok(store) = Store::open(path) {
-            return store;
+    let opened = async {
+        loop {
+            match Store::open(path) {
+                Ok(store) => return store,
+                Err(_) => tokio::task::yield_now().await,
+            }
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    Store::open(path).unwrap()
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(10), opened).await.expect("somebody lets go of the file")
 }
 
 async fn check_conditions(store: Store) {
