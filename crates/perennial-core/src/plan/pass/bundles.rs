@@ -1,0 +1,210 @@
+//! Bundles and their copies.
+
+use std::collections::BTreeSet;
+
+use super::{Pass, restarted};
+use crate::catalog::{BundleInput, Day, Delivery};
+use crate::plan::proof::{self, Urgency};
+use crate::plan::step::{Action, CopyItem, Publication, Step};
+use crate::plan::versions::after;
+use crate::rules::{BundleInputs, BundleReason, decide_bundle};
+use crate::snapshot::Slot;
+use crate::trust::{CertificateFacts, CertificateId, Known, Principal};
+use crate::wiring::{foreign_slot, instances};
+
+impl Pass<'_, '_> {
+    /// Decides about a bundle and its copies.
+    pub(in crate::plan) fn bundle(&mut self, id: &'static str) {
+        let Some(wired) = self.wiring.bundle(id) else { return };
+        let (bundle, home, copies) = (wired.bundle, wired.home.clone(), &wired.copies);
+        if self.is_foreign(&home, id, bundle.component) {
+            return;
+        }
+        let found = self.draft.bundle(&home);
+        let (current, foreign, withdrawn) = self.inputs(bundle.inputs, found.present().map(|state| &state.published));
+        let is_whole = found.present().is_some_and(|state| state.damage.is_empty());
+        let needed = if is_whole { Vec::new() } else { self.needed(bundle.inputs) };
+        let inputs = BundleInputs {
+            current: &current,
+            needed: &needed,
+            withdrawn: &withdrawn,
+            certificates: &self.draft,
+            now: self.now(),
+            allowance: self.draft.clock_allowance(),
+        };
+        match decide_bundle(found, &inputs) {
+            // Without any signer there is nothing to say yet.
+            Some(change) if change.members.is_empty() => {}
+            Some(change) => {
+                let publication = Publication {
+                    slot: home.clone(),
+                    bundle: id,
+                    members: change.members,
+                    foreign,
+                    reason: change.reason,
+                };
+                self.publish(publication, bundle.delivery);
+            }
+            None => {}
+        }
+        self.look_at_ends(&home);
+        for (copy, delivery) in copies {
+            self.copy_bundle(id, &home, copy, *delivery);
+        }
+    }
+
+    /// The next end of a certificate in it is when it is written again.
+    fn look_at_ends(&mut self, slot: &Slot) {
+        let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
+        let allowance = self.draft.clock_allowance();
+        let ends = members.filter_map(|id| self.draft.get(id)).filter_map(|it| it.validity.first_after());
+        let ends = ends.map(|end| after(end, allowance));
+        if let Some(end) = ends.filter(|end| self.now() < *end).min() {
+            self.look(end);
+        }
+    }
+
+    fn publish(&mut self, publication: Publication, delivery: Delivery) {
+        let slot = publication.slot.clone();
+        let (name, reason) = (publication.bundle, publication.reason.clone());
+        let old = self.draft.bundle(&slot).present();
+        let grows = old.is_none_or(|old| self.grows(&old.members, &publication.members));
+        let is_data = !matches!(reason, BundleReason::Unremembered);
+        let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
+        let step = Step {
+            object: slot.object_text().to_owned(),
+            action: Action::Publish(vec![publication]),
+            restarts,
+            risks: Vec::new(),
+        };
+        let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, &slot) };
+        match self.attempt(step, &touched, &[], Urgency::None) {
+            Ok(()) => self.merge_last(),
+            Err(waiting) => self.wait(&slot, name, None, waiting),
+        }
+    }
+
+    /// Two bundles in one ConfigMap are one write.
+    fn merge_last(&mut self) {
+        let [.., before, last] = self.report.steps.as_mut_slice() else { return };
+        if before.object != last.object {
+            return;
+        }
+        if let (Action::Publish(bundles), Action::Publish(more)) = (&mut before.action, &mut last.action) {
+            bundles.append(more);
+            before.restarts.append(&mut last.restarts);
+            before.risks.append(&mut last.risks);
+            self.report.steps.pop();
+        }
+    }
+
+    /// Whether everything that is of any use stays: then nobody can stop trusting anybody.
+    fn grows<'i>(&self, old: impl IntoIterator<Item = &'i CertificateId>, new: &BTreeSet<CertificateId>) -> bool {
+        let allowance = self.draft.clock_allowance();
+        let is_over = |it: &CertificateFacts| it.validity.is_long_over(self.now(), allowance);
+        let is_alive = |id: &CertificateId| self.draft.get(id).is_some_and(|it| !is_over(it));
+        old.into_iter().all(|id| new.contains(id) || !is_alive(id))
+    }
+
+    /// What flows into a bundle: the certificates, which of them are somebody else's, and what somebody has taken back.
+    fn inputs(
+        &self,
+        inputs: &[BundleInput],
+        published: Option<&std::collections::BTreeMap<CertificateId, crate::rules::Published>>,
+    ) -> (Vec<CertificateId>, Vec<(CertificateId, Slot)>, BTreeSet<CertificateId>) {
+        let (mut current, mut foreign, mut withdrawn) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for input in inputs {
+            match *input {
+                BundleInput::History(row) => {
+                    if let Ok((_, state)) = self.signer(row) {
+                        current.push(state.certificate.id.clone());
+                        current.extend(state.bridged.iter().cloned());
+                    }
+                }
+                BundleInput::Bundle(id) | BundleInput::First(id) => {
+                    let state = self.wiring.bundle(id).and_then(|wired| self.draft.bundle(&wired.home).present());
+                    let members = state.into_iter().flat_map(|state| &state.members);
+                    let limit = if matches!(input, BundleInput::First(_)) { 1 } else { usize::MAX };
+                    current.extend(members.take(limit).cloned());
+                }
+                BundleInput::Foreign(object) => {
+                    let slot = foreign_slot(object);
+                    // A source that vanished or cannot be read takes nothing back.
+                    let Some(state) = self.draft.bundle(&slot).present() else { continue };
+                    let is_whole = state.damage.is_empty();
+                    current.extend(state.members.iter().cloned());
+                    foreign.extend(state.members.iter().map(|id| (id.clone(), slot.clone())));
+                    let from_there =
+                        published.into_iter().flatten().filter(|(_, it)| is_whole && it.from.as_ref() == Some(&slot));
+                    withdrawn.extend(from_there.map(|(id, _)| id.clone()).filter(|id| !state.members.contains(id)));
+                }
+            }
+        }
+        let current_now: BTreeSet<&CertificateId> = current.iter().collect();
+        withdrawn.retain(|id| !current_now.contains(id));
+        (current, foreign, withdrawn)
+    }
+
+    /// Signers that live certificates still need, from wherever they are known: for a bundle that was lost.
+    fn needed(&self, inputs: &[BundleInput]) -> Vec<CertificateId> {
+        let mut needed = Vec::new();
+        for input in inputs {
+            let BundleInput::History(signer) = *input else { continue };
+            let Some(wired) = self.wiring.row(signer) else { continue };
+            let mut known: Vec<&CertificateId> = Vec::new();
+            let elsewhere = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
+            for bundle in elsewhere {
+                let slots = [&bundle.home].into_iter().chain(bundle.copies.iter().map(|(slot, _)| slot));
+                let slots = slots.filter(|_| bundle.bundle.day == Day::Two);
+                known.extend(slots.filter_map(|slot| self.draft.bundle(slot).present()).flat_map(|it| &it.members));
+            }
+            let mut signers: BTreeSet<&Principal> = BTreeSet::new();
+            for row in wired.signs.iter().filter_map(|id| self.wiring.row(id)).map(|wired| wired.row) {
+                for instance in instances(row, self.snapshot()) {
+                    let Some(state) = self.draft.secret(&self.wiring.home(row, &instance)).present() else { continue };
+                    signers.extend(&state.certificate.signed_by);
+                    let past = state.superseded.iter().filter_map(|past| self.draft.get(&past.certificate));
+                    signers.extend(past.filter_map(|it| it.signed_by.as_ref()));
+                    known.extend(&state.chain);
+                }
+            }
+            // What the signer itself was before.
+            if let Ok((_, state)) = self.signer(signer) {
+                known.extend(state.superseded.iter().map(|past| &past.certificate));
+                if self.wiring.is_staged(wired.row) {
+                    needed.extend(state.superseded.iter().map(|past| past.certificate.clone()));
+                }
+            }
+            let is_needed = |id: &&&CertificateId| self.draft.get(id).is_some_and(|it| signers.contains(&it.subject));
+            needed.extend(known.iter().filter(is_needed).map(|id| (*id).clone()));
+        }
+        needed
+    }
+
+    fn copy_bundle(&mut self, name: &'static str, home: &Slot, copy: &Slot, delivery: Delivery) {
+        let Some(source) = self.draft.bundle(home).present() else { return };
+        let found = self.draft.bundle(copy);
+        let members: BTreeSet<CertificateId> = source.members.iter().cloned().collect();
+        let is_there = found.present().is_some_and(|state| {
+            state.damage.is_empty()
+                && state.is_canonical
+                && state.members == source.members
+                && state.members.iter().all(|id| state.published.contains_key(id))
+        });
+        if is_there {
+            return;
+        }
+        let grows = found.present().is_none_or(|old| self.grows(&old.members, &members));
+        let is_data = found.present().is_none_or(|old| old.members != source.members);
+        let step = Step {
+            object: copy.object_text().to_owned(),
+            action: Action::CopyBundle(CopyItem { from: Some(home.clone()), to: copy.clone() }),
+            restarts: if is_data { restarted(copy, delivery) } else { BTreeSet::new() },
+            risks: Vec::new(),
+        };
+        let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, copy) };
+        if let Err(waiting) = self.attempt(step, &touched, &[], Urgency::None) {
+            self.wait(copy, name, None, waiting);
+        }
+    }
+}

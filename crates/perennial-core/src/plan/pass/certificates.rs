@@ -1,0 +1,145 @@
+//! Whether a signer or a certificate is issued now.
+
+use super::Pass;
+use crate::catalog::{BundleInput, Instance, Row, Signer, Span, Succession};
+use crate::plan::draft::REMEMBERED_ISSUES;
+use crate::plan::proof::{self, Urgency};
+use crate::plan::step::{Action, Step};
+use crate::plan::versions::after;
+use crate::policy::Usage;
+use crate::rules::{
+    HostSet, Observed, Reason, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts, decide_signer,
+    decide_target,
+};
+use crate::snapshot::Slot;
+use crate::trust::{Known, Principal};
+use crate::wiring::identity;
+
+/// The time in which an object is re-issued at most [`REMEMBERED_ISSUES`] times.
+const BREAKER_WINDOW: Span = Span::minutes(60);
+
+impl<'c> Pass<'_, 'c> {
+    /// Decides about a signer or a certificate.
+    pub(in crate::plan) fn certificate(&mut self, row: &'c Row, instance: &Instance) {
+        let slot = self.wiring.home(row, instance);
+        if self.is_foreign(&slot, row.id, row.component) || self.is_taken(row, &slot) {
+            return;
+        }
+        match self.decide(row, instance, &slot) {
+            Ok(Verdict::Keep { look_again }) => self.look(look_again),
+            Ok(Verdict::Wait(waiting)) => self.wait(&slot, row.id, None, waiting),
+            Ok(Verdict::Issue(reason)) => {
+                if let Err(waiting) = self.issue(row, instance, &slot, reason.clone()) {
+                    self.wait(&slot, row.id, Some(reason), waiting);
+                }
+            }
+            Err(waiting) => self.wait(&slot, row.id, None, waiting),
+        }
+    }
+
+    fn decide(&self, row: &Row, instance: &Instance, slot: &Slot) -> Result<Verdict, Waiting> {
+        let settings = &self.snapshot().settings;
+        let common = SignerCase {
+            row,
+            found: self.draft.secret(slot),
+            forced: settings.forced.get(row.id).map(String::as_str),
+            mode: settings.mode,
+            now: self.now(),
+            scale: settings.time_scale,
+        };
+        let Signer::Row(signer) = row.signer else { return Ok(decide_signer(&common)) };
+        let (_, signer_state) = self.signer(signer)?;
+        let hosts = self.hosts(row, instance)?;
+        let edges = &self.wiring.row(row.id).map(|wired| wired.edges.as_slice()).unwrap_or_default();
+        // Where somebody is known to verify it, the proof says when; else a tenth of the refresh is for them.
+        let signer_usable_at = match (edges.is_empty(), row.succession) {
+            (true, Succession::Refresh(refresh)) if row.usage != Usage::Signer => {
+                let since = signer_state.issued_at.unwrap_or(signer_state.certificate.validity.not_before);
+                after(since, refresh.scaled(settings.time_scale) / 10)
+            }
+            _ => self.now(),
+        };
+        // A signer below another is decided before the bundle that is about to have its signer.
+        let mut bundle = self.trusted_with(signer);
+        bundle.push(signer_state.certificate.subject.clone());
+        Ok(decide_target(&TargetCase {
+            common,
+            identity: &identity(row, instance),
+            hosts: &hosts,
+            signer: &signer_state.certificate.subject,
+            signer_usable_at,
+            bundle: &bundle,
+        }))
+    }
+
+    fn hosts(&self, row: &Row, instance: &Instance) -> Result<HostSet, Waiting> {
+        let hosts = row.resolve_hosts(&self.snapshot().cluster, instance);
+        hosts.map(|hosts| canonical_hosts(&hosts)).map_err(|error| Waiting::Hosts { why: error.to_string() })
+    }
+
+    /// Whoever the bundles that go with a signer trust.
+    fn trusted_with(&self, signer: &'static str) -> Vec<Principal> {
+        let Some(wired) = self.wiring.row(signer) else { return Vec::new() };
+        let direct = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id)).filter(|wired| {
+            wired.bundle.inputs.iter().any(|input| matches!(input, BundleInput::History(id) if *id == signer))
+        });
+        let members = direct.filter_map(|wired| self.draft.bundle(&wired.home).present()).flat_map(|it| &it.members);
+        members.filter_map(|id| self.draft.get(id)).map(|certificate| certificate.subject.clone()).collect()
+    }
+
+    /// Issues it, if nothing stands in the way.
+    fn issue(&mut self, row: &'c Row, instance: &Instance, slot: &Slot, reason: Reason) -> Result<(), Waiting> {
+        self.may_issue(row, instance, slot, &reason)?;
+        let issue = self.describe(row, instance, slot, reason)?;
+        let step = Step {
+            object: slot.object_text().to_owned(),
+            action: Action::Issue(Box::new(issue)),
+            restarts: super::restarted(slot, row.delivery),
+            risks: Vec::new(),
+        };
+        let flows = self.wiring.flows(row);
+        let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows, true);
+        let flow = proof::flow(self.wiring, row, instance, slot);
+        let missing_until = self.missing_until(row);
+        self.attempt(step, &touched, &flow, Urgency::Replaces { missing_until })?;
+        self.issued += 1;
+        Ok(())
+    }
+
+    /// What stands in the way of issuing, apart from trust.
+    fn may_issue(&self, row: &Row, instance: &Instance, slot: &Slot, reason: &Reason) -> Result<(), Waiting> {
+        let settings = &self.snapshot().settings;
+        let state = self.draft.secret(slot).present();
+        let timing = state.map(|state| Timing::of(row, &identity(row, instance), state, settings.time_scale));
+        self.breaker(slot)?;
+        if let (Observed::Unreadable { why }, Some(timing)) = (&self.snapshot().policy, timing)
+            && self.now() < timing.eighty_percent_at
+        {
+            return Err(Waiting::Policy { why: why.clone(), until: timing.eighty_percent_at });
+        }
+        let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
+        let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
+        if let (true, true, Some(timing)) = (restarts, can_wait, timing)
+            && let Some(opens_at) = settings.next_window(self.now())
+            && opens_at < timing.eighty_percent_at
+        {
+            return Err(Waiting::Window { opens_at });
+        }
+        if self.issued >= settings.in_flight {
+            return Err(Waiting::Pace { in_flight: self.issued });
+        }
+        Ok(())
+    }
+
+    /// A few issues in a row have their reasons; many are a loop.
+    fn breaker(&self, slot: &Slot) -> Result<(), Waiting> {
+        let issues = self.draft.issues(slot);
+        let &[since, ..] = issues else { return Ok(()) };
+        let until = after(since, BREAKER_WINDOW.scaled(self.snapshot().settings.time_scale));
+        let issued = issues.len();
+        if issued < REMEMBERED_ISSUES || until <= self.now() {
+            return Ok(());
+        }
+        Err(Waiting::Breaker { issued, since, until })
+    }
+}

@@ -1,0 +1,143 @@
+//! The certificate to make, completely, with the cross-certificates that go with it.
+
+use jiff::SignedDuration;
+
+use super::Pass;
+use crate::catalog::{BundleInput, Instance, Row, Signer, Succession};
+use crate::issuance::{Circumstances, IssuanceError};
+use crate::plan::step::{Bridge, Issue};
+use crate::plan::versions::after;
+use crate::policy::Usage;
+use crate::rules::{Reason, SecretState, Waiting};
+use crate::snapshot::Slot;
+use crate::spec::{SubjectSpec, Validity};
+use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
+
+impl Pass<'_, '_> {
+    /// The certificate to make, completely.
+    pub(super) fn describe(
+        &self,
+        row: &Row,
+        instance: &Instance,
+        slot: &Slot,
+        reason: Reason,
+    ) -> Result<Issue, Waiting> {
+        let signer = match row.signer {
+            Signer::Itself => None,
+            Signer::Row(id) => Some((id, self.signer(id)?)),
+        };
+        let circumstances = Circumstances {
+            catalog: self.wiring.catalog,
+            cluster: &self.snapshot().cluster,
+            policy: &self.policy,
+            now: self.now(),
+            scale: self.snapshot().settings.time_scale,
+        };
+        let signer_life = signer.as_ref().map(|(_, (_, state))| state.certificate.validity);
+        let issuance = circumstances.issue(row, instance, signer_life).map_err(|error| match error {
+            IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
+            IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
+                signer: signer.as_ref().map_or("(itself)", |(id, _)| id).to_owned(),
+                until: Some(life.not_before).filter(|begin| self.now() < *begin),
+            },
+        })?;
+        let old = self.draft.secret(slot).present();
+        let id = CertificateId(format!("{}@{}", slot.object_text(), self.now()).into());
+        let mut spec = issuance.spec;
+        let mut name = match &spec.subject {
+            SubjectSpec::New(subject) => subject.common_name.clone(),
+            SubjectSpec::Kept(_) => String::new(),
+        };
+        if let (crate::catalog::SubjectRule::StampedOnce(_), Some(old)) = (row.subject, old)
+            && let Some(der) = &old.subject
+        {
+            name = old.certificate.subject.name.to_string();
+            spec.subject = SubjectSpec::Kept(der.clone());
+        }
+        let subject = Principal { name: name.into(), key: KeyId(format!("key of {id}").into()) };
+        let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
+        let chain = match &signer {
+            Some((_, (_, state))) => {
+                // Who knows only a root needs what leads to it; a server says whom it belongs to in any case.
+                let own = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
+                let own = own.then(|| state.certificate.id.clone());
+                own.into_iter().chain(state.bridges.iter().cloned()).collect()
+            }
+            None => Vec::new(),
+        };
+        let forced = match &reason {
+            Reason::Forced { reason } => Some(reason.clone()),
+            // Whatever the reason was: what somebody asked for has happened by it.
+            _ => self.snapshot().settings.forced.get(row.id).cloned(),
+        };
+        Ok(Issue {
+            slot: slot.clone(),
+            row: row.id,
+            instance: instance.clone(),
+            reason,
+            spec,
+            key_source: issuance.source,
+            signer: signer.map(|(_, (slot, state))| (slot, state.certificate.id.clone())),
+            id,
+            subject,
+            chain,
+            bridges,
+            bridged,
+            kept_bridges,
+            forced,
+        })
+    }
+
+    /// The cross-certificates that go with a signer that follows another.
+    fn bridges(
+        &self,
+        row: &Row,
+        old: Option<&SecretState>,
+        id: &CertificateId,
+        life: Validity,
+    ) -> (Vec<Bridge>, Vec<Bridge>, Vec<CertificateId>) {
+        let nothing = (Vec::new(), Vec::new(), Vec::new());
+        if !row.cross_signed {
+            return nothing;
+        }
+        let now = self.now();
+        // Where the key is lost, only the way from the old to the new remains, by the certificate that bundles still have.
+        let (previous, has_key) = match old {
+            Some(old) => (Some(old.certificate.clone()), true),
+            None => (self.last_known(row), false),
+        };
+        let Some(previous) = previous.filter(|previous| previous.is_valid_at(now)) else { return nothing };
+        let scale = self.snapshot().settings.time_scale;
+        let not_before = life.not_before.max(previous.validity.not_before);
+        let overlap = match row.succession {
+            Succession::Refresh(refresh) => row.validity.scaled(scale) - refresh.scaled(scale),
+            _ => SignedDuration::ZERO,
+        };
+        let new_by_old = Bridge {
+            id: CertificateId(format!("{id} by {}", previous.id).into()),
+            of: id.clone(),
+            by: previous.id.clone(),
+            validity: Validity { not_before, not_after: life.not_after.min(previous.validity.not_after) },
+        };
+        let trusted_until = previous.validity.not_after.max(after(now, overlap)).min(life.not_after);
+        let old_by_new = Bridge {
+            id: CertificateId(format!("{} by {id}", previous.id).into()),
+            of: previous.id.clone(),
+            by: id.clone(),
+            validity: Validity { not_before: life.not_before, not_after: trusted_until },
+        };
+        let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(now));
+        let kept = old.into_iter().flat_map(|old| &old.bridges).filter(is_alive).cloned().collect();
+        (if has_key { vec![new_by_old] } else { Vec::new() }, vec![old_by_new], kept)
+    }
+
+    /// The youngest certificate of a signer whose Secret is gone, as bundles still have it.
+    fn last_known(&self, row: &Row) -> Option<std::sync::Arc<CertificateFacts>> {
+        let wired = self.wiring.row(row.id)?;
+        let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
+        let direct = bundles.filter(|it| it.bundle.inputs == [BundleInput::History(row.id)]);
+        let members = direct.filter_map(|it| self.draft.bundle(&it.home).present()).flat_map(|state| &state.members);
+        let roots = members.filter_map(|id| self.draft.get(id)).filter(|it| it.signed_by.as_ref() == Some(&it.subject));
+        roots.max_by_key(|it| it.validity.not_after).cloned()
+    }
+}

@@ -1,0 +1,169 @@
+//! One pass over a snapshot.
+
+mod bundles;
+mod certificates;
+mod copies;
+mod describe;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::draft::Draft;
+use super::proof::{self, Outcome, Urgency};
+use super::step::{Pending, Report, Risk, Step};
+use super::versions::after;
+use crate::catalog::{Component, Day, Delivery, Instance, Row, Signer};
+use crate::policy::Policy;
+use crate::rules::{Reason, SecretState, Waiting};
+use crate::snapshot::{Slot, Snapshot};
+use crate::wiring::{Wiring, instances};
+
+/// A pass in the making.
+pub(super) struct Pass<'a, 'c> {
+    wiring: &'a Wiring<'c>,
+    draft: Draft<'a>,
+    policy: Policy,
+    report: Report,
+    issued: usize,
+    /// Components that somebody else writes, and the object and writer that show it.
+    foreign: Vec<(Component, String, String)>,
+}
+
+impl<'a, 'c> Pass<'a, 'c> {
+    pub(super) fn new(wiring: &'a Wiring<'c>, snapshot: &'a Snapshot) -> Pass<'a, 'c> {
+        let report = Report {
+            at: snapshot.taken_at,
+            steps: Vec::new(),
+            waiting: Vec::new(),
+            risks: Vec::new(),
+            next_look: Timestamp::MAX,
+        };
+        let policy = snapshot.policy.present().cloned().unwrap_or_default();
+        let foreign = foreign_components(wiring, snapshot);
+        Pass { wiring, draft: Draft::new(snapshot), policy, report, issued: 0, foreign }
+    }
+
+    pub(super) fn snapshot(&self) -> &'a Snapshot {
+        self.draft.snapshot()
+    }
+
+    pub(super) fn finish(self) -> Report {
+        self.report
+    }
+
+    fn now(&self) -> Timestamp {
+        self.report.at
+    }
+
+    fn look(&mut self, at: Timestamp) {
+        if self.now() < at {
+            self.report.next_look = self.report.next_look.min(at);
+        }
+    }
+
+    fn wait(&mut self, slot: &Slot, name: &'static str, reason: Option<Reason>, waiting: Waiting) {
+        if let Some(until) = waiting.until() {
+            self.look(until);
+        }
+        self.report.waiting.push(Pending { slot: slot.clone(), name, reason, waiting });
+    }
+
+    /// Whether somebody else writes this component's objects; then nothing of it is touched.
+    fn is_foreign(&mut self, slot: &Slot, name: &'static str, component: Component) -> bool {
+        let found = self.foreign.iter().find(|(foreign, ..)| *foreign == component);
+        let Some((_, object, writer)) = found.cloned() else { return false };
+        self.wait(slot, name, None, Waiting::OtherWriter { object, writer });
+        true
+    }
+
+    /// Whether a Service asks for a Secret that holds one of the cluster's own certificates.
+    fn is_taken(&mut self, row: &'c Row, slot: &Slot) -> bool {
+        if row.scope != crate::catalog::Scope::Service {
+            return false;
+        }
+        let Some(owner) = self.wiring.owner(slot.object_text(), self.snapshot()) else { return false };
+        let waiting = Waiting::OtherWriter { object: slot.object_text().to_owned(), writer: owner.to_owned() };
+        self.wait(slot, row.id, None, waiting);
+        true
+    }
+
+    /// The signer's place and state, if it can sign now.
+    fn signer(&self, id: &'static str) -> Result<(Slot, &SecretState), Waiting> {
+        let waiting = |until| Waiting::Signer { signer: id.to_owned(), until };
+        let row = self.wiring.row(id).ok_or_else(|| waiting(None))?.row;
+        let slot = self.wiring.home(row, &Instance::Cluster);
+        let state = self.draft.secret(&slot).present().ok_or_else(|| waiting(None))?;
+        Ok((slot, state))
+    }
+
+    /// How long something that is missing waits for a new signer to spread: as long as a rollout takes.
+    fn missing_until(&self, row: &Row) -> Timestamp {
+        let Signer::Row(signer) = row.signer else { return self.now() };
+        // What issues on request is a new signer itself.
+        let new = if self.wiring.is_staged(row) { row.id } else { signer };
+        let since = self.signer(new).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
+        after(since, proof::ROLLOUT.scaled(self.snapshot().settings.time_scale))
+    }
+
+    /// Makes the write in the draft and notes it, or says what it waits for.
+    fn attempt(
+        &mut self,
+        mut step: Step,
+        touched: &[proof::Touched],
+        flow: &[Step],
+        urgency: Urgency,
+    ) -> Result<(), Waiting> {
+        match proof::attempt(self.wiring, &mut self.draft, &step, touched, flow, urgency) {
+            Outcome::Safe(risks) => {
+                step.risks = risks;
+                self.report.steps.push(step);
+                Ok(())
+            }
+            Outcome::Waits(waiting, risks) => {
+                self.note(risks);
+                Err(waiting)
+            }
+        }
+    }
+
+    fn note(&mut self, risks: Vec<Risk>) {
+        for risk in risks {
+            if !self.report.risks.contains(&risk) {
+                self.report.risks.push(risk);
+            }
+        }
+    }
+}
+
+/// The static pods that a change of this slot restarts.
+fn restarted(slot: &Slot, delivery: Delivery) -> BTreeSet<String> {
+    match delivery {
+        Delivery::Revisioned | Delivery::Relayed { .. } => BTreeSet::from([slot.namespace().to_owned()]),
+        Delivery::Reloaded { .. } | Delivery::Never | Delivery::Indirect => BTreeSet::new(),
+    }
+}
+
+/// Components of which somebody else writes an object, unless they were taken over.
+fn foreign_components(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Vec<(Component, String, String)> {
+    if snapshot.other_writers.is_empty() {
+        return Vec::new();
+    }
+    let mut found: Vec<(Component, String, String)> = Vec::new();
+    let mut add = |component: Component, slot: &Slot| {
+        let Some(writer) = snapshot.other_writers.get(slot) else { return };
+        let known = found.iter().any(|(known, ..)| *known == component);
+        if !known && !snapshot.settings.taken_over.contains(component.owner()) {
+            found.push((component, slot.object_text().to_owned(), writer.clone()));
+        }
+    };
+    for row in wiring.catalog.rows.iter().filter(|row| row.day == Day::Two) {
+        instances(row, snapshot).iter().for_each(|instance| add(row.component, &wiring.home(row, instance)));
+    }
+    for bundle in wiring.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two) {
+        if let Some(wired) = wiring.bundle(bundle.id) {
+            add(bundle.component, &wired.home);
+        }
+    }
+    found
+}
