@@ -111,6 +111,7 @@ impl Api {
             Some("status") => {
                 let mut merged = old.clone();
                 merged["status"] = new["status"].clone();
+                merged["metadata"]["managedFields"] = new["metadata"]["managedFields"].clone();
                 merged
             }
             _ => self.with_kept_status(resource, old, new),

@@ -3,6 +3,7 @@
 mod admit;
 mod collect;
 mod crd;
+mod fields;
 mod lifecycle;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,8 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// What happens to fields that the schema does not have.
     pub field_validation: FieldValidation,
+    /// Who writes, as `metadata.managedFields` names it; empty where nobody said.
+    pub manager: String,
 }
 
 /// What happens to fields that the schema does not have.
@@ -66,9 +69,31 @@ pub struct List {
 pub struct Written {
     /// The object as it is now.
     pub object: Value,
+    /// Whether it was not there before.
+    pub is_new: bool,
     /// What the caller should know.
     pub warnings: Vec<String>,
 }
+
+/// An object that is to take the place of another.
+struct Change<'c> {
+    stored: &'c Stored,
+    new: Value,
+    subresource: Option<&'c str>,
+    fields: Fields,
+}
+
+/// Whose the fields are that a write changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fields {
+    /// The writer's; it is still to be written down.
+    OfWriter,
+    /// It is written down already: the object was applied.
+    Settled,
+}
+
+/// How often a change is made again where the object changed meanwhile.
+const ATTEMPTS: usize = 5;
 
 impl Api {
     /// An API over a store, with the resources that its custom resource definitions define.
@@ -146,14 +171,28 @@ impl Api {
     /// Makes an object.
     pub async fn create(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
-        let mut new = self.identified(&resource, at, body)?;
-        self.born(&resource, &mut new);
-        let warnings = admit::admit(&resource, &mut new, None, options.field_validation)?;
-        let name = text(&new, "name").to_owned();
-        let key = key(&resource, at.namespace.as_deref(), &name);
-        self.check_namespace(&resource, at)?;
-        let object = self.put(&resource, &key, Expect::Absent, new, options).await?;
-        Ok(Written { object, warnings })
+        let new = self.identified(&resource, at, body)?;
+        self.make(&resource, at, new, Fields::OfWriter, options).await
+    }
+
+    /// Stores an object that was not there.
+    async fn make(
+        &self,
+        resource: &Resource,
+        at: &Objects,
+        mut new: Value,
+        fields: Fields,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        self.born(resource, &mut new);
+        let warnings = admit::admit(resource, &mut new, None, options.field_validation)?;
+        let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
+        self.check_namespace(resource, at)?;
+        if fields == Fields::OfWriter {
+            self.own(resource, None, &mut new, None, options);
+        }
+        let object = self.put(resource, &key, Expect::Absent, new, options).await?;
+        Ok(Written { object, is_new: true, warnings })
     }
 
     /// Puts an object in the place of another.
@@ -162,17 +201,17 @@ impl Api {
         let new = self.identified(&resource, at, body)?;
         let key = key(&resource, at.namespace.as_deref(), text(&new, "name"));
         let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-        self.replace(&resource, &key, &stored, new, at.subresource.as_deref(), options).await
+        let change = Change { stored: &stored, new, subresource: at.subresource.as_deref(), fields: Fields::OfWriter };
+        self.replace(&resource, &key, change, options).await
     }
 
     /// Changes an object. Where it changed meanwhile, the change is made again, unless it says which version it is for.
     pub async fn patch(
         &self,
         at: &Objects,
-        change: impl Fn(&mut Value) -> Result<(), ApiError>,
+        edit: impl Fn(&mut Value) -> Result<(), ApiError>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        const ATTEMPTS: usize = 5;
         let resource = self.resource(at)?;
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
         let mut attempt = 0;
@@ -181,10 +220,12 @@ impl Api {
             let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
             let mut new = object(&resource, &stored);
             let seen = text(&new, "resourceVersion").to_owned();
-            change(&mut new)?;
+            edit(&mut new)?;
             let is_for_a_version = text(&new, "resourceVersion") != seen;
             let new = self.identified(&resource, at, new)?;
-            match self.replace(&resource, &key, &stored, new, at.subresource.as_deref(), options).await {
+            let subresource = at.subresource.as_deref();
+            let change = Change { stored: &stored, new, subresource, fields: Fields::OfWriter };
+            match self.replace(&resource, &key, change, options).await {
                 Err(error) if error.reason == Reason::Conflict && !is_for_a_version && attempt < ATTEMPTS => {}
                 outcome => return outcome,
             }
@@ -192,26 +233,29 @@ impl Api {
     }
 
     /// Puts an object in the place of what was stored, unless it has changed since the caller has seen it.
-    pub(crate) async fn replace(
+    async fn replace(
         &self,
         resource: &Resource,
         key: &Key,
-        stored: &Stored,
-        new: Value,
-        subresource: Option<&str>,
+        change: Change<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
+        let Change { stored, new, subresource, fields } = change;
         let old = object(resource, stored);
-        let (new, warnings) = self.changed(resource, &old, new, subresource, options)?;
-        if is_same(&old, &new) {
-            return Ok(Written { object: old, warnings });
+        let (mut new, warnings) = self.changed(resource, &old, new, subresource, options)?;
+        if fields == Fields::OfWriter {
+            self.own(resource, Some(&old), &mut new, subresource, options);
+        }
+        let written = |object| Written { object, is_new: false, warnings };
+        if fields::is_same(&old, &new) {
+            return Ok(written(old));
         }
         if lifecycle::is_finished(&new) {
             self.remove(resource, key, stored.revision, options).await?;
-            return Ok(Written { object: new, warnings });
+            return Ok(written(new));
         }
         let object = self.put(resource, key, Expect::Revision(stored.revision), new, options).await?;
-        Ok(Written { object, warnings })
+        Ok(written(object))
     }
 
     /// Stores an object, and returns it with its resource version.
@@ -284,14 +328,4 @@ pub(crate) fn remove(value: &mut Value, field: &str) {
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove(field);
     }
-}
-
-/// Whether a write changes nothing but what every write changes.
-fn is_same(old: &Value, new: &Value) -> bool {
-    let plain = |value: &Value| {
-        let mut value = value.clone();
-        ["resourceVersion", "managedFields"].into_iter().for_each(|field| remove(&mut value, field));
-        value
-    };
-    plain(old) == plain(new)
 }

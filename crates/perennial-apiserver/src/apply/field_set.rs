@@ -46,6 +46,7 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
+    #[cfg(test)]
     pub(crate) fn contains(&self, path: &[Element]) -> bool {
         match path {
             [] => false,

@@ -3,8 +3,6 @@
 //! Pure functions over plain values. They follow structured-merge-diff, and the chain of managers around it, of
 //! Kubernetes 1.36; what they write in `metadata.managedFields` is what a real server writes.
 
-#![cfg_attr(not(test), expect(dead_code, reason = "the HTTP layer calls it next"))]
-
 mod field_set;
 mod managed;
 #[cfg(test)]

@@ -48,6 +48,14 @@ pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiErr
         let wrong = |error| ApiError::new(Reason::UnsupportedMediaType, format!("couldn't read the body: {error}"));
         return Ok((protobuf::decode(&bytes).map_err(wrong)?, kind));
     }
-    let wrong = |error| ApiError::new(Reason::BadRequest, format!("couldn't parse the body as JSON: {error}"));
-    Ok((serde_json::from_slice(&bytes).map_err(wrong)?, kind))
+    let wrong = |format: &str, error: &dyn std::fmt::Display| {
+        ApiError::new(Reason::BadRequest, format!("couldn't parse the body as {format}: {error}"))
+    };
+    let json = serde_json::from_slice(&bytes);
+    match (json, kind) {
+        (Ok(value), _) => Ok((value, kind)),
+        // Most clients send JSON, which is YAML too, and is read much faster.
+        (Err(_), Kind::Apply) => Ok((serde_norway::from_slice(&bytes).map_err(|error| wrong("YAML", &error))?, kind)),
+        (Err(error), _) => Err(wrong("JSON", &error)),
+    }
 }

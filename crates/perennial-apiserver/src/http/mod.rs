@@ -14,10 +14,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Method, Request, Response};
+use axum::http::{Method, Request, Response, header};
 use serde_json::{Value, json};
 
-use crate::api::{Api, Deleted, Deletion};
+use crate::api::{Api, Deleted, Deletion, WriteOptions, Written};
 use crate::path::{Objects, Target};
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
@@ -49,6 +49,8 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
     let resource = api.resource(at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let shape = Shape::wanted(&request, api.now());
+    let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let agent = agent.to_owned();
     check_subresource(&resource, at)?;
     if !resource.is_stored {
         return review(&resource, request).await;
@@ -60,18 +62,24 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
         (Method::GET, None) => list(api, &resource, at, &query, shape),
         (Method::POST, None) => {
             let (body, _) = read(request).await?;
-            let written = api.create(at, body, &query.write_options()?).await?;
-            Ok(respond::written(&resource, shape, &written, 201))
+            let written = api.create(at, body, &query.write_options(&agent)?).await?;
+            Ok(respond::written(&resource, shape, &written))
         }
         (Method::PUT, Some(_)) => {
             let (body, _) = read(request).await?;
-            let written = api.update(at, body, &query.write_options()?).await?;
-            Ok(respond::written(&resource, shape, &written, 200))
+            let written = api.update(at, body, &query.write_options(&agent)?).await?;
+            Ok(respond::written(&resource, shape, &written))
         }
         (Method::PATCH, Some(_)) => {
             let (body, kind) = read(request).await?;
-            let written = patch(api, at, &body, kind, &query).await?;
-            Ok(respond::written(&resource, shape, &written, 200))
+            let options = query.write_options(&agent)?;
+            let written = if kind == Kind::Apply {
+                api.apply(at, body, query.apply_force()?, &options).await?
+            } else {
+                query.check_no_force()?;
+                patch(api, &resource, at, &body, kind, &options).await?
+            };
+            Ok(respond::written(&resource, shape, &written))
         }
         (Method::DELETE, Some(_)) => {
             let deletion = deletion(request, &query).await?;
@@ -108,28 +116,24 @@ fn list(api: &Api, resource: &Resource, at: &Objects, query: &Query, shape: Shap
 
 async fn patch(
     api: &Api,
+    resource: &Resource,
     at: &Objects,
     body: &Value,
     kind: Kind,
-    query: &Query,
-) -> Result<crate::api::Written, ApiError> {
-    let options = query.write_options()?;
+    options: &WriteOptions,
+) -> Result<Written, ApiError> {
     match kind {
-        Kind::MergePatch => api.patch(at, |object| crate::patch::merge(object, body), &options).await,
-        Kind::JsonPatch => api.patch(at, |object| crate::patch::json(object, body), &options).await,
-        Kind::StrategicMergePatch => {
-            let resource = api.resource(at)?;
-            if resource.schema.is_some() {
-                return Err(unsupported());
-            }
-            api.patch(at, |object| crate::patch::strategic(object, body), &options).await
+        Kind::MergePatch => api.patch(at, |object| crate::patch::merge(object, body), options).await,
+        Kind::JsonPatch => api.patch(at, |object| crate::patch::json(object, body), options).await,
+        Kind::StrategicMergePatch if resource.schema.is_none() => {
+            api.patch(at, |object| crate::patch::strategic(object, body), options).await
         }
-        Kind::Json | Kind::Apply => Err(unsupported()),
+        Kind::StrategicMergePatch | Kind::Json | Kind::Apply => Err(unsupported()),
     }
 }
 
 fn unsupported() -> ApiError {
-    let accepted = "application/json-patch+json, application/merge-patch+json";
+    let accepted = "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
     let message =
         format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
     ApiError::new(Reason::UnsupportedMediaType, message)

@@ -8,7 +8,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 use crate::api::{FieldValidation, WriteOptions};
 use crate::resource::Resource;
 use crate::selector::Selector;
-use crate::status::{ApiError, Reason};
+use crate::status::{About, ApiError, Cause, Reason};
 use crate::store::Key;
 
 /// The query of a request.
@@ -40,7 +40,8 @@ impl Query {
         }
     }
 
-    pub(super) fn write_options(&self) -> Result<WriteOptions, ApiError> {
+    /// How a write is meant; `agent` is who writes where the query does not say it.
+    pub(super) fn write_options(&self, agent: &str) -> Result<WriteOptions, ApiError> {
         let field_validation = match self.get("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
@@ -50,7 +51,42 @@ impl Query {
                 return Err(bad(format!("fieldValidation: Unsupported value: {other:?}: {accepted}")));
             }
         };
-        Ok(WriteOptions { dry_run: self.is_dry_run()?, field_validation })
+        Ok(WriteOptions { dry_run: self.is_dry_run()?, field_validation, manager: self.manager(agent)? })
+    }
+
+    /// Who writes: what the query says, or else the first word of the user agent.
+    fn manager(&self, agent: &str) -> Result<String, ApiError> {
+        const LONGEST: usize = 128;
+        let given = self.get("fieldManager");
+        if given.len() > LONGEST {
+            return Err(bad(format!("fieldManager: Too long: may not be more than {LONGEST} bytes")));
+        }
+        let manager = if given.is_empty() { agent.split('/').next().unwrap_or_default() } else { given };
+        Ok(manager.chars().take(LONGEST).collect())
+    }
+
+    /// Whether what others own is taken from them; only one who applies can do that, and says who it is.
+    pub(super) fn apply_force(&self) -> Result<bool, ApiError> {
+        if self.get("fieldManager").is_empty() {
+            return Err(options_cause(
+                "fieldManager",
+                "FieldValueRequired",
+                "Required value: is required for apply patch",
+            ));
+        }
+        Ok(self.flag("force"))
+    }
+
+    /// Only who applies can take from others what they own.
+    pub(super) fn check_no_force(&self) -> Result<(), ApiError> {
+        match self.get("force") {
+            "" => Ok(()),
+            _ => Err(options_cause(
+                "force",
+                "FieldValueForbidden",
+                "Forbidden: may not be specified for non-apply patch",
+            )),
+        }
     }
 
     pub(super) fn selector(&self, resource: &Resource) -> Result<Selector, ApiError> {
@@ -101,6 +137,13 @@ impl Query {
 /// The text that a client gives back to get the rest of a list.
 pub(super) fn continue_token(after: &Key) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("{}/{}", after.namespace, after.name))
+}
+
+/// A patch whose options are wrong.
+fn options_cause(field: &str, reason: &str, message: &str) -> ApiError {
+    let about = About { group: "meta.k8s.io".to_owned(), kind: "PatchOptions".to_owned(), name: String::new() };
+    let cause = Cause { reason: reason.to_owned(), message: message.to_owned(), field: field.to_owned() };
+    ApiError::invalid(about, vec![cause])
 }
 
 fn bad(message: String) -> ApiError {

@@ -68,7 +68,8 @@ pub(super) fn respond(resource: &Resource, shape: Shape, object: &Value) -> Resp
 }
 
 /// Sends what was written, with what the caller should know.
-pub(super) fn written(resource: &Resource, shape: Shape, written: &Written, code: u16) -> Response<Body> {
+pub(super) fn written(resource: &Resource, shape: Shape, written: &Written) -> Response<Body> {
+    let code = if written.is_new { 201 } else { 200 };
     let mut response = json(code, &shape.form(resource, &written.object));
     for warning in &written.warnings {
         // RFC 7234 section 5.5: 299 is a warning that stays.

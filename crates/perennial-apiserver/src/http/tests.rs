@@ -101,6 +101,67 @@ async fn patches_are_of_three_kinds() {
     assert_eq!(impossible.code, 422);
 }
 
+const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
+
+/// Who owns what of an object: `one Apply {"f:data":…}`.
+fn owners(object: &Value) -> Vec<String> {
+    let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    entries.iter().map(|it| format!("{} {} {}", text(&it["manager"]), text(&it["operation"]), it["fieldsV1"])).collect()
+}
+
+#[tokio::test]
+async fn what_is_applied_is_made_and_then_merged() {
+    let service = shop().await;
+    let one = format!("{MAPS}/a");
+    let body = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
+    let apply =
+        async |query: &str, data: Value| send(&service, "PATCH", &format!("{one}?{query}"), &[APPLY], body(data)).await;
+    let made = apply("fieldManager=one", json!({"k": "v", "l": "w"})).await;
+    assert_eq!((made.code, &made.value["data"]), (201, &json!({"k": "v", "l": "w"})));
+    assert_eq!(owners(&made.value), [r#"one Apply {"f:data":{"f:k":{},"f:l":{}}}"#]);
+    let conflict = apply("fieldManager=two", json!({"k": "x"})).await;
+    assert_eq!((conflict.code, &conflict.value["reason"]), (409, &json!("Conflict")));
+    assert_eq!(conflict.value["details"]["causes"][0]["field"], ".data.k");
+    let forced = apply("fieldManager=two&force=true", json!({"k": "x"})).await;
+    assert_eq!((forced.code, &forced.value["data"]), (200, &json!({"k": "x", "l": "w"})));
+    let dropped = apply("fieldManager=one", json!({})).await;
+    assert_eq!(dropped.value["data"], json!({"k": "x"}));
+    assert_eq!(owners(&dropped.value), [r#"one Apply {"f:data":{}}"#, r#"two Apply {"f:data":{"f:k":{}}}"#]);
+    let again = apply("fieldManager=two", json!({"k": "x"})).await;
+    assert_eq!(again.value["metadata"]["resourceVersion"], dropped.value["metadata"]["resourceVersion"]);
+    let nobody = apply("", json!({})).await;
+    assert_eq!((nobody.code, &nobody.value["details"]["causes"][0]["field"]), (422, &json!("fieldManager")));
+}
+
+#[tokio::test]
+async fn yaml_can_be_applied() {
+    let service = shop().await;
+    let text = "apiVersion: v1\nkind: ConfigMap\ndata:\n  k: v\n";
+    let request = Request::patch(format!("{MAPS}/a?fieldManager=one")).header(APPLY.0, APPLY.1).body(Body::from(text));
+    assert_eq!(service.clone().oneshot(request.unwrap()).await.unwrap().status(), 201);
+    assert_eq!(get(&service, &format!("{MAPS}/a")).await.value["data"], json!({"k": "v"}));
+}
+
+#[tokio::test]
+async fn a_writer_owns_what_it_wrote_and_an_applier_must_not_take_it() {
+    let service = shop().await;
+    let agent = [("user-agent", "kubectl/v1.36.0 (linux/amd64)")];
+    let made = send(&service, "POST", MAPS, &agent, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
+    assert_eq!(owners(&made.value), [r#"kubectl Update {"f:data":{".":{},"f:k":{}}}"#]);
+    let one = format!("{MAPS}/a");
+    let label = [("content-type", "application/merge-patch+json")];
+    let patched = json!({"metadata": {"labels": {"app": "web"}}});
+    let labelled = send(&service, "PATCH", &format!("{one}?fieldManager=labeller"), &label, patched.clone()).await;
+    assert_eq!(owners(&labelled.value)[1], r#"labeller Update {"f:metadata":{"f:labels":{".":{},"f:app":{}}}}"#);
+    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "mine"}});
+    let refused = send(&service, "PATCH", &format!("{one}?fieldManager=me"), &[APPLY], mine).await;
+    assert_eq!(refused.code, 409);
+    assert!(refused.value["message"].as_str().unwrap().contains("conflict with \"kubectl\" using v1"));
+    let forced = send(&service, "PATCH", &format!("{one}?force=true"), &label, patched).await;
+    assert_eq!((forced.code, &forced.value["details"]["causes"][0]["field"]), (422, &json!("force")));
+}
+
 #[tokio::test]
 async fn a_long_list_is_continued() {
     let service = shop().await;

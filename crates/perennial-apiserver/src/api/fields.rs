@@ -1,0 +1,83 @@
+//! Who owns which fields: server-side apply, and what every other write says about its writer.
+
+use serde_json::Value;
+
+use super::{ATTEMPTS, Api, Change, Fields, WriteOptions, Written, about, key, object, remove};
+use crate::apply::{self, Types, Writer};
+use crate::path::Objects;
+use crate::resource::Resource;
+use crate::status::{ApiError, Reason};
+
+impl Api {
+    /// Applies what a manager wants an object to be, which is made where it is not there. Where others own a field that
+    /// would change, it is a conflict, unless it is forced.
+    pub async fn apply(
+        &self,
+        at: &Objects,
+        body: Value,
+        force: bool,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let resource = self.resource(at)?;
+        let types = Types::of(&resource);
+        let applied = self.identified(&resource, at, body)?;
+        let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
+        let (api_version, now) = (resource.api_version(), self.environment.now_text());
+        let subresource = at.subresource.as_deref();
+        let writer = Writer { manager: &options.manager, api_version: &api_version, subresource, now: &now };
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let stored = self.store.get(&key);
+            let live = stored.as_ref().map(|stored| object(&resource, stored));
+            if live.is_none() && subresource.is_some() {
+                return Err(ApiError::not_found(about(&resource, &key.name)));
+            }
+            let new = apply::apply(&types, &writer, live.as_ref(), &applied, force)?;
+            let outcome = match &stored {
+                Some(stored) => {
+                    let change = Change { stored, new, subresource, fields: Fields::Settled };
+                    self.replace(&resource, &key, change, options).await
+                }
+                None => self.make(&resource, at, new, Fields::Settled, options).await,
+            };
+            // Somebody else was quicker: what they wrote may be in the way, or not.
+            let is_for_a_version = applied["metadata"]["resourceVersion"].is_string();
+            match outcome {
+                Err(error)
+                    if matches!(error.reason, Reason::Conflict | Reason::AlreadyExists)
+                        && !is_for_a_version
+                        && attempt < ATTEMPTS => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Writes down that the writer owns what it changed.
+    pub(super) fn own(
+        &self,
+        resource: &Resource,
+        old: Option<&Value>,
+        new: &mut Value,
+        subresource: Option<&str>,
+        options: &WriteOptions,
+    ) {
+        let (api_version, now) = (resource.api_version(), self.environment.now_text());
+        let writer = Writer { manager: &options.manager, api_version: &api_version, subresource, now: &now };
+        apply::update(&Types::of(resource), &writer, old, new);
+    }
+}
+
+/// Whether a write changes nothing but what every write changes: the version, and when somebody last wrote.
+pub(super) fn is_same(old: &Value, new: &Value) -> bool {
+    let plain = |value: &Value| {
+        let mut value = value.clone();
+        remove(&mut value, "resourceVersion");
+        let entries = value.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        value
+    };
+    plain(old) == plain(new)
+}
