@@ -3,6 +3,7 @@
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Map, Value, json};
 
+use crate::definition;
 use crate::resource::Resource;
 use crate::status::Cause;
 
@@ -23,6 +24,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
             }
         }
         ("", "Service") => default_service(object),
+        _ if definition::is_definition(resource) => definition::default(object),
         _ => {}
     }
 }
@@ -59,6 +61,7 @@ pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Secret") => secret_causes(object, old),
         ("", "ConfigMap") => config_map_causes(object, old),
+        _ if definition::is_definition(resource) => definition::causes(object, old),
         _ => Vec::new(),
     }
 }

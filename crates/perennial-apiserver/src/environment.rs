@@ -1,7 +1,8 @@
-//! What a server takes from outside: the time, and chance for names and identities.
+//! What a server takes from outside: the time, chance for names and identities, and how often it speaks unasked.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 pub struct Environment {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     random: Arc<dyn Fn() -> [u8; 16] + Send + Sync>,
+    bookmark_every: Option<Duration>,
 }
 
 impl Environment {
@@ -18,7 +20,19 @@ impl Environment {
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         random: impl Fn() -> [u8; 16] + Send + Sync + 'static,
     ) -> Environment {
-        Environment { now: Arc::new(now), random: Arc::new(random) }
+        Environment { now: Arc::new(now), random: Arc::new(random), bookmark_every: None }
+    }
+
+    /// Tells quiet watchers every so often how far they have come, so that they need not start again after a pause.
+    /// Not where time is simulated: there it is one more thing that happens every minute.
+    #[must_use]
+    pub fn with_bookmarks(mut self, every: Duration) -> Environment {
+        self.bookmark_every = Some(every);
+        self
+    }
+
+    pub(crate) fn bookmark_every(&self) -> Option<Duration> {
+        self.bookmark_every
     }
 
     /// The time in whole seconds, as objects have it: `2026-03-01T12:00:00Z`.

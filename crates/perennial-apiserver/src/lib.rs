@@ -8,6 +8,7 @@
 pub mod api;
 mod apply;
 mod builtin;
+mod definition;
 pub mod environment;
 pub mod http;
 mod names;

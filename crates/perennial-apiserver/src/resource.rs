@@ -29,6 +29,8 @@ pub struct Resource {
     pub has_status: bool,
     /// Whether objects are stored; some are only answered.
     pub is_stored: bool,
+    /// Whether its definition is to be deleted: nothing new can be made.
+    pub is_ending: bool,
     /// The fields that lists can be selected by, besides name and namespace.
     pub fields: &'static [&'static str],
     /// What a table shows.
@@ -39,6 +41,8 @@ pub struct Resource {
     pub openapi: Option<Arc<Value>>,
     /// Under which name its objects are stored: the same for all versions.
     pub storage: Arc<str>,
+    /// Fields that are stored under another name: that one, and the one in this version.
+    pub renames: &'static [(&'static str, &'static str)],
 }
 
 /// A column of a table.
@@ -127,6 +131,8 @@ struct Builtin {
     is_stored: bool,
     fields: &'static [&'static str],
     columns: &'static [(&'static str, &'static str, From)],
+    /// Where its objects are stored as those of another resource: its group, and the fields that have other names there.
+    stored_as: Option<(&'static str, &'static [(&'static str, &'static str)])>,
 }
 
 enum From {
@@ -146,6 +152,7 @@ const STORED: Builtin = Builtin {
     is_stored: true,
     fields: &[],
     columns: AGE_ONLY,
+    stored_as: None,
 };
 
 const AGE: (&str, &str, From) = ("Age", "string", From::Age);
@@ -230,6 +237,42 @@ const BUILTIN: &[Builtin] = &[
             ("Object", "string", From::Path(".involvedObject.name")),
             ("Message", "string", From::Path(".message")),
         ],
+        ..STORED
+    },
+    Builtin {
+        group: "events.k8s.io",
+        kind: "Event",
+        plural: "events",
+        short: &["ev"],
+        fields: &[
+            "regarding.name",
+            "regarding.namespace",
+            "regarding.kind",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "reason",
+            "type",
+            "reportingController",
+        ],
+        columns: &[
+            ("Last Seen", "string", From::Path(".deprecatedLastTimestamp")),
+            ("Type", "string", From::Path(".type")),
+            ("Reason", "string", From::Path(".reason")),
+            ("Object", "string", From::Path(".regarding.name")),
+            ("Message", "string", From::Path(".note")),
+        ],
+        stored_as: Some((
+            "",
+            &[
+                ("involvedObject", "regarding"),
+                ("message", "note"),
+                ("reportingComponent", "reportingController"),
+                ("source", "deprecatedSource"),
+                ("firstTimestamp", "deprecatedFirstTimestamp"),
+                ("lastTimestamp", "deprecatedLastTimestamp"),
+                ("count", "deprecatedCount"),
+            ],
+        )),
         ..STORED
     },
     Builtin { group: "coordination.k8s.io", kind: "Lease", plural: "leases", ..STORED },
@@ -333,11 +376,13 @@ impl Builtin {
             namespaced: self.namespaced,
             has_status: self.has_status,
             is_stored: self.is_stored,
+            is_ending: false,
             fields: self.fields,
             columns: [name].into_iter().chain(self.columns.iter().map(column)).collect(),
             schema: None,
             openapi: None,
-            storage: Resource::storage_name(self.group, self.plural),
+            storage: Resource::storage_name(self.stored_as.map_or(self.group, |(group, _)| group), self.plural),
+            renames: self.stored_as.map_or(&[], |(_, renames)| renames),
         }
     }
 }

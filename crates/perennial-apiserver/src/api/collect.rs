@@ -56,7 +56,7 @@ impl Api {
                 continue;
             }
             for (key, stored) in self.store().list(&resource.storage, None, None).1 {
-                let is_ending = resource.namespaced && ending.contains(&*key.namespace);
+                let is_ending = resource.is_ending || resource.namespaced && ending.contains(&*key.namespace);
                 if is_ending || self.is_orphan(&registry, resource, &key, &stored) {
                     deleted += usize::from(self.discard(resource, &key, &stored).await?);
                 }
@@ -64,6 +64,9 @@ impl Api {
         }
         for name in &ending {
             deleted += usize::from(self.end_namespace(&registry, name).await?);
+        }
+        for resource in registry.iter().filter(|resource| resource.is_ending) {
+            deleted += usize::from(self.end_definition(&registry, resource).await?);
         }
         Ok(deleted)
     }
@@ -110,20 +113,35 @@ impl Api {
         ending.map(|(key, _)| key.name.to_string()).collect()
     }
 
-    /// Removes a namespace that is to end, once nothing is in it and nobody holds it.
+    /// Removes a namespace that is to end, once nothing is in it.
     async fn end_namespace(&self, registry: &Registry, name: &str) -> Result<bool, ApiError> {
         let Some(namespaces) = registry.get("", "v1", "namespaces") else { return Ok(false) };
         let mut stored = registry.iter().filter(|it| it.namespaced && it.is_stored);
         if stored.any(|resource| !self.store().list(&resource.storage, Some(name), None).1.is_empty()) {
             return Ok(false);
         }
-        let at = key(namespaces, None, name);
+        self.end(namespaces, name).await
+    }
+
+    /// Removes a definition that is to end, once there are no objects of its kind.
+    async fn end_definition(&self, registry: &Registry, resource: &Resource) -> Result<bool, ApiError> {
+        let definitions = registry.get("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+        let Some(definitions) = definitions else { return Ok(false) };
+        if !self.store().list(&resource.storage, None, None).1.is_empty() {
+            return Ok(false);
+        }
+        self.end(definitions, &format!("{}.{}", resource.plural, resource.group)).await
+    }
+
+    /// Removes what is empty now, unless somebody holds it or was quicker.
+    async fn end(&self, resource: &Resource, name: &str) -> Result<bool, ApiError> {
+        let at = key(resource, None, name);
         let Some(stored) = self.store().get(&at) else { return Ok(false) };
-        let finalizers = &object(namespaces, &stored)["metadata"]["finalizers"];
+        let finalizers = &object(resource, &stored)["metadata"]["finalizers"];
         if finalizers.as_array().is_some_and(|held| !held.is_empty()) {
             return Ok(false);
         }
-        match self.remove(namespaces, &at, stored.revision, &super::WriteOptions::default()).await {
+        match self.remove(resource, &at, stored.revision, &super::WriteOptions::default()).await {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => Ok(false),
             Err(error) => Err(error),

@@ -6,16 +6,14 @@ use perennial_schema::Schema;
 use serde_json::Value;
 
 use super::{Api, object};
+use crate::definition::is_definition;
 use crate::resource::{Column, Registry, Resource, Source};
-
-const GROUP: &str = "apiextensions.k8s.io";
-const KIND: &str = "CustomResourceDefinition";
 
 impl Api {
     /// Serves what the stored definitions define.
     pub(super) fn load_definitions(&self) {
         let registry = self.registry();
-        let Some(definitions) = registry.get(GROUP, "v1", "customresourcedefinitions") else { return };
+        let Some(definitions) = registry.get("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return };
         for (_, stored) in self.store().list(&definitions.storage, None, None).1 {
             self.stored_definition(definitions, &object(definitions, &stored));
         }
@@ -23,7 +21,7 @@ impl Api {
 
     /// After a definition was stored.
     pub(super) fn stored_definition(&self, resource: &Resource, definition: &Value) {
-        if resource.group == GROUP && resource.kind == KIND {
+        if is_definition(resource) {
             self.with_registry(|registry| {
                 let (group, plural) = names(definition);
                 registry.remove(&group, &plural);
@@ -34,8 +32,7 @@ impl Api {
 
     /// After a definition was deleted.
     pub(super) fn removed_definition(&self, resource: &Resource, name: &str) {
-        if resource.group == GROUP
-            && resource.kind == KIND
+        if is_definition(resource)
             && let Some((plural, group)) = name.split_once('.')
         {
             self.with_registry(|registry| registry.remove(group, plural));
@@ -84,11 +81,13 @@ fn resources(definition: &Value) -> Vec<Resource> {
             namespaced: spec["scope"] == "Namespaced",
             has_status: version["subresources"]["status"].is_object(),
             is_stored: true,
+            is_ending: definition["metadata"]["deletionTimestamp"].is_string(),
             fields: &[],
             columns: columns(version),
             schema: Some(Arc::new(schema)),
             openapi: Some(Arc::new(openapi.clone())),
             storage: Resource::storage_name(&group, &plural),
+            renames: &[],
         });
     }
     found

@@ -69,8 +69,7 @@ impl Api {
         check_preconditions(resource, &current, deletion)?;
         let options = WriteOptions { dry_run: deletion.dry_run, ..WriteOptions::default() };
         let is_held = current["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-        let is_namespace = resource.group.is_empty() && resource.kind == "Namespace";
-        if !is_held && !is_namespace {
+        if !is_held && !ends_later(&current) {
             self.remove(resource, key, stored.revision, &options).await?;
             return Ok(Deleted::Gone(current));
         }
@@ -78,7 +77,7 @@ impl Api {
             return Ok(Deleted::Waits(current));
         }
         current["metadata"]["deletionTimestamp"] = self.environment.now_text().into();
-        if is_namespace {
+        if current["kind"] == "Namespace" {
             current["status"] = json!({"phase": "Terminating"});
         }
         let current = self.put(resource, key, Expect::Revision(stored.revision), current, &options).await?;
@@ -112,7 +111,13 @@ impl Api {
 /// Whether nobody holds an object any more that is to be deleted.
 pub(super) fn is_finished(object: &Value) -> bool {
     let is_held = object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-    object["metadata"]["deletionTimestamp"].is_string() && !is_held && object["kind"] != "Namespace"
+    object["metadata"]["deletionTimestamp"].is_string() && !is_held && !ends_later(object)
+}
+
+/// Whether the garbage collector has to empty it before it can go: namespaces, and definitions of resources.
+fn ends_later(object: &Value) -> bool {
+    let is = |version: &str, kind: &str| object["apiVersion"] == version && object["kind"] == kind;
+    is("v1", "Namespace") || is("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 }
 
 fn check_preconditions(resource: &Resource, current: &Value, deletion: &Deletion) -> Result<(), ApiError> {

@@ -8,11 +8,13 @@ mod lifecycle;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::definition::{self, is_definition};
 use crate::environment::Environment;
 use crate::path::Objects;
 use crate::resource::{Registry, Resource};
@@ -113,6 +115,11 @@ impl Api {
         self.environment.now()
     }
 
+    /// What it takes from outside.
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
     /// The resources that are served now.
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -184,6 +191,10 @@ impl Api {
         fields: Fields,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
+        if resource.is_ending {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::new(Reason::MethodNotAllowed, why));
+        }
         self.born(resource, &mut new);
         let warnings = admit::admit(resource, &mut new, None, options.field_validation)?;
         let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
@@ -191,6 +202,7 @@ impl Api {
         if fields == Fields::OfWriter {
             self.own(resource, None, &mut new, None, options);
         }
+        self.settle(resource, &mut new);
         let object = self.put(resource, &key, Expect::Absent, new, options).await?;
         Ok(Written { object, is_new: true, warnings })
     }
@@ -246,6 +258,7 @@ impl Api {
         if fields == Fields::OfWriter {
             self.own(resource, Some(&old), &mut new, subresource, options);
         }
+        self.settle(resource, &mut new);
         let written = |object| Written { object, is_new: false, warnings };
         if fields::is_same(&old, &new) {
             return Ok(written(old));
@@ -256,6 +269,13 @@ impl Api {
         }
         let object = self.put(resource, key, Expect::Revision(stored.revision), new, options).await?;
         Ok(written(object))
+    }
+
+    /// What the server itself says about an object.
+    fn settle(&self, resource: &Resource, new: &mut Value) {
+        if is_definition(resource) {
+            definition::settle(new, &self.environment.now_text());
+        }
     }
 
     /// Stores an object, and returns it with its resource version.
@@ -276,7 +296,7 @@ impl Api {
                 Expect::Revision(revision) => Ok(with_revision(new, revision)),
             };
         }
-        let body: Arc<[u8]> = serde_json::to_vec(&new).map_err(internal)?.into();
+        let body: Arc<[u8]> = serde_json::to_vec(&as_stored(resource, &new)).map_err(internal)?.into();
         let write = Write { key: key.clone(), expect, body: Some(body) };
         match self.store.write(write).await {
             Ok(revision) => {
@@ -311,7 +331,27 @@ pub(crate) fn key(resource: &Resource, namespace: Option<&str>, name: &str) -> K
 pub(crate) fn object(resource: &Resource, stored: &Stored) -> Value {
     let mut value: Value = serde_json::from_slice(&stored.body).unwrap_or_default();
     value["apiVersion"] = resource.api_version().into();
+    rename(&mut value, resource.renames.iter().copied());
     with_revision(value, stored.revision)
+}
+
+/// An object as it is stored: versions may have other names for its fields.
+fn as_stored<'v>(resource: &Resource, value: &'v Value) -> Cow<'v, Value> {
+    if resource.renames.is_empty() {
+        return Cow::Borrowed(value);
+    }
+    let mut value = value.clone();
+    rename(&mut value, resource.renames.iter().map(|(stored, served)| (*served, *stored)));
+    Cow::Owned(value)
+}
+
+fn rename(value: &mut Value, names: impl Iterator<Item = (&'static str, &'static str)>) {
+    let Some(object) = value.as_object_mut() else { return };
+    for (from, to) in names {
+        if let Some(field) = object.shift_remove(from) {
+            object.insert(to.to_owned(), field);
+        }
+    }
 }
 
 fn with_revision(mut value: Value, revision: u64) -> Value {

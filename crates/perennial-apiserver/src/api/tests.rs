@@ -223,10 +223,50 @@ async fn a_definition_defines_a_resource() {
     bigger["status"] = json!({});
     let after = api.update(&shelves("a"), bigger, &options()).await.unwrap().object;
     assert_eq!((&after["metadata"]["generation"], &after["status"]["full"]), (&json!(2), &json!(true)));
-    // Without the definition there is no resource.
+    // Without the definition there is no resource, and there are no objects of it.
     let one = Objects { name: Some("shelves.shop.test".to_owned()), ..definitions };
-    api.delete(&one, &Deletion::default()).await.unwrap();
-    assert_eq!(api.get(&shelves("a")).unwrap_err().reason, Reason::NotFound);
+    assert!(matches!(api.delete(&one, &Deletion::default()).await, Ok(Deleted::Waits(_))));
+    let refused = api.create(&shelves(""), shelf(json!({"size": 1})), &options()).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::MethodNotAllowed);
+    api.collect().await.unwrap();
+    assert_eq!(api.get(&shelves("a")).unwrap_err(), ApiError::no_such_path());
+    assert!(api.get(&one).is_err());
+    assert!(api.store().list("shelves.shop.test", None, None).1.is_empty());
+}
+
+#[tokio::test]
+async fn a_definition_is_established_at_once_and_must_be_one() {
+    let api = with_namespace().await;
+    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
+    let definition = json!({
+        "metadata": {"name": "shelves.shop.test"},
+        "spec": {
+            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]
+        }
+    });
+    let made = api.create(&definitions, definition.clone(), &options()).await.unwrap().object;
+    let conditions = made["status"]["conditions"].as_array().unwrap();
+    let conditions: Vec<_> = conditions.iter().map(|it| (it["type"].as_str().unwrap(), &it["status"])).collect();
+    assert_eq!(conditions, [("NamesAccepted", &json!("True")), ("Established", &json!("True"))]);
+    assert_eq!(made["spec"]["names"]["singular"], "shelf");
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+
+    let refused = async |pointer: &str, value: Value| {
+        let mut wrong = definition.clone();
+        *wrong.pointer_mut(pointer).unwrap() = value;
+        let error = api.create(&definitions, wrong, &options()).await.unwrap_err();
+        assert_eq!(error.reason, Reason::Invalid, "{error}");
+        error.causes.iter().map(|cause| cause.field.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(refused("/metadata/name", json!("shelf.shop.test")).await, ["metadata.name"]);
+    assert_eq!(refused("/spec/scope", json!("World")).await, ["spec.scope"]);
+    assert_eq!(refused("/spec/versions", json!([])).await, ["spec.versions"]);
+    assert_eq!(refused("/spec/versions/0/storage", json!(false)).await, ["spec.versions"]);
+    assert_eq!(refused("/spec/versions/0/schema", json!({})).await, ["spec.versions[0].schema.openAPIV3Schema"]);
+    let broken = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-validations": [{"rule": "self.("}]}});
+    assert_eq!(refused("/spec/versions/0/schema", broken).await, ["spec.versions[0].schema.openAPIV3Schema"]);
 }
 
 async fn owned(api: &Api, name: &str, owner: &Value) -> Value {

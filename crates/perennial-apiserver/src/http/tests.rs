@@ -237,6 +237,38 @@ async fn what_leaves_a_selection_is_deleted_for_its_watcher() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_quiet_watch_is_told_how_far_it_came() {
+    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [7; 16])
+        .with_bookmarks(std::time::Duration::from_secs(60));
+    let service = router(Arc::new(Api::new(Store::memory(), environment)));
+    post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
+    let started = tokio::time::Instant::now();
+    let response = watch(&service, "resourceVersion=1&allowWatchBookmarks=true").await;
+    assert_eq!(events(response, 3).await, pairs(&[("BOOKMARK", ""); 3]));
+    assert_eq!(started.elapsed().as_secs(), 180);
+}
+
+#[tokio::test]
+async fn events_have_two_names_and_one_store() {
+    let service = shop().await;
+    let new = json!({
+        "metadata": {"generateName": "rotated-"}, "note": "a new signer", "reason": "Rotated", "type": "Normal",
+        "regarding": {"kind": "Secret", "namespace": "shop", "name": "signer"},
+        "reportingController": "perennial", "reportingInstance": "one", "action": "Rotate",
+        "eventTime": "2026-03-01T12:00:00.000000Z"
+    });
+    let made = post(&service, "/apis/events.k8s.io/v1/namespaces/shop/events", new).await;
+    assert_eq!((made.code, &made.value["note"]), (201, &json!("a new signer")));
+    let old = get(&service, "/api/v1/namespaces/shop/events?fieldSelector=involvedObject.name%3Dsigner").await.value;
+    let event = &old["items"][0];
+    assert_eq!((&event["message"], &event["apiVersion"]), (&json!("a new signer"), &json!("v1")));
+    assert_eq!((&event["reportingComponent"], event.get("note")), (&json!("perennial"), None));
+    let name = event["metadata"]["name"].as_str().unwrap();
+    let one = get(&service, &format!("/apis/events.k8s.io/v1/namespaces/shop/events/{name}")).await.value;
+    assert_eq!((&one["regarding"]["name"], one.get("involvedObject")), (&json!("signer"), None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_ends_in_time() {
     use futures_util::StreamExt;
     let service = shop().await;

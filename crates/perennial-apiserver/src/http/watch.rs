@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Response, header};
@@ -42,6 +43,7 @@ pub(super) fn watch(
         cursor: 0,
         waiting: VecDeque::new(),
         deadline: query.timeout().map(|timeout| Instant::now() + timeout),
+        bookmarks: api.environment().bookmark_every().filter(|_| query.wants_bookmarks()).map(Bookmarks::new),
         is_over: false,
         has_sent_columns: false,
     };
@@ -70,8 +72,21 @@ struct Watcher {
     waiting: VecDeque<Bytes>,
     acknowledged: Receiver<u64>,
     deadline: Option<Instant>,
+    bookmarks: Option<Bookmarks>,
     is_over: bool,
     has_sent_columns: bool,
+}
+
+/// When to tell a quiet watcher how far it has come.
+struct Bookmarks {
+    every: Duration,
+    next: Instant,
+}
+
+impl Bookmarks {
+    fn new(every: Duration) -> Bookmarks {
+        Bookmarks { every, next: Instant::now() + every }
+    }
 }
 
 impl Watcher {
@@ -84,16 +99,16 @@ impl Watcher {
             self.push("ADDED", item);
         }
         if with_end_mark {
-            let mark = json!({
-                "kind": self.resource.kind, "apiVersion": self.resource.api_version(),
-                "metadata": {
-                    "resourceVersion": list.revision.to_string(),
-                    "annotations": {"k8s.io/initial-events-end": "true"}
-                }
-            });
-            self.push("BOOKMARK", &mark);
+            self.bookmark(json!({"annotations": {"k8s.io/initial-events-end": "true"}}));
         }
         Ok(())
+    }
+
+    /// Says how far the watch has come.
+    fn bookmark(&mut self, mut metadata: Value) {
+        metadata["resourceVersion"] = self.cursor.to_string().into();
+        let mark = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
+        self.push("BOOKMARK", &mark);
     }
 
     async fn next(&mut self) -> Option<Bytes> {
@@ -113,13 +128,24 @@ impl Watcher {
         }
     }
 
+    /// Until something changes, it is time for a bookmark, or the watch is over.
     async fn sleep(&mut self) {
         let changed = self.acknowledged.changed();
-        let ended = match self.deadline {
-            None => changed.await.is_err(),
-            Some(deadline) => !matches!(tokio::time::timeout_at(deadline, changed).await, Ok(Ok(()))),
+        let next_bookmark = self.bookmarks.as_ref().map(|bookmarks| bookmarks.next);
+        let Some(until) = self.deadline.into_iter().chain(next_bookmark).min() else {
+            self.is_over = changed.await.is_err();
+            return;
         };
-        self.is_over = ended;
+        match tokio::time::timeout_at(until, changed).await {
+            Ok(changed) => self.is_over = changed.is_err(),
+            Err(_) if self.deadline == Some(until) => self.is_over = true,
+            Err(_) => {
+                if let Some(bookmarks) = &mut self.bookmarks {
+                    bookmarks.next = Instant::now() + bookmarks.every;
+                }
+                self.bookmark(json!({}));
+            }
+        }
     }
 
     /// An object that leaves the selection is gone for this client, and one that enters is new.
