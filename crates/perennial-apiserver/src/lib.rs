@@ -1,7 +1,7 @@
 //! A small Kubernetes API server for one machine. It is generic over resources and knows nothing of certificates.
 //!
 //! [`store`] keeps objects, durably or in memory, and tells watchers what changed. [`api`] are the verbs on plain values,
-//! [`http`] is the service.
+//! [`http`] is the service, and [`listen`] serves it on a socket.
 
 #![allow(clippy::result_large_err, reason = "a refusal is rare, and on its way out")]
 
@@ -11,6 +11,7 @@ mod builtin;
 mod definition;
 pub mod environment;
 pub mod http;
+pub mod listen;
 mod names;
 mod patch;
 pub mod path;

@@ -89,6 +89,38 @@ const METADATA: Field = one(
 const REFERENCE: &[Field] = &[one(3, "name", Holds::Text)];
 const LOCAL_REFERENCE: &[Field] = &[one(1, "name", Holds::Text)];
 
+const RULE: &[Field] = &[
+    many(1, "verbs", Holds::Text),
+    many(2, "apiGroups", Holds::Text),
+    many(3, "resources", Holds::Text),
+    many(4, "resourceNames", Holds::Text),
+    many(5, "nonResourceURLs", Holds::Text),
+];
+const AGGREGATION: Field = one(
+    3,
+    "aggregationRule",
+    Holds::Message(&[many(1, "clusterRoleSelectors", Holds::Message(&[one(1, "matchLabels", Holds::Texts)]))]),
+);
+const BINDING: &[Field] = &[
+    METADATA,
+    many(
+        2,
+        "subjects",
+        Holds::Message(&[
+            one(1, "kind", Holds::Text),
+            one(2, "apiGroup", Holds::Text),
+            one(3, "name", Holds::Text),
+            one(4, "namespace", Holds::Text),
+        ]),
+    ),
+    one(
+        3,
+        "roleRef",
+        Holds::Message(&[one(1, "apiGroup", Holds::Text), one(2, "kind", Holds::Text), one(3, "name", Holds::Text)]),
+    ),
+];
+
+/// The kinds that kubectl makes without a file.
 const KINDS: &[(&str, &[Field])] = &[
     (
         "ConfigMap",
@@ -151,6 +183,11 @@ const KINDS: &[(&str, &[Field])] = &[
             ),
         ],
     ),
+    ("SelfSubjectReview", &[METADATA]),
+    ("Role", &[METADATA, many(2, "rules", Holds::Message(RULE))]),
+    ("ClusterRole", &[METADATA, many(2, "rules", Holds::Message(RULE)), AGGREGATION]),
+    ("RoleBinding", BINDING),
+    ("ClusterRoleBinding", BINDING),
     (
         "DeleteOptions",
         &[

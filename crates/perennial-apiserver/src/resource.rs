@@ -343,6 +343,14 @@ const BUILTIN: &[Builtin] = &[
         is_stored: false,
         ..STORED
     },
+    Builtin {
+        group: "authentication.k8s.io",
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        namespaced: false,
+        is_stored: false,
+        ..STORED
+    },
 ];
 
 impl Builtin {

@@ -1,0 +1,216 @@
+//! What is bounded.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+use http_body_util::BodyExt;
+use hyper::Request;
+use perennial_apiserver::listen::Limits;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::support::{Answer, Connection, Http, Server, TOKEN, is_waiting, soon};
+
+const SHORT: Duration = Duration::from_millis(200);
+const WATCH: &str = "/api/v1/configmaps?watch=true";
+
+/// Asks for a watch until there is a place.
+async fn get_a_place(connection: &mut Connection) {
+    while connection.send(Request::get(WATCH), Body::empty()).await.unwrap().status() != 200 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn too_many() -> (u16, String) {
+    (429, "TooManyRequests".to_owned())
+}
+
+#[tokio::test]
+async fn a_connection_too_many_waits_for_a_place() {
+    let server = Server::with(Limits { connections: 2, ..Limits::default() }).await;
+    let first = server.client().connect().await.unwrap();
+    let mut second = server.client().speaking(Http::One).connect().await.unwrap();
+    let client = server.client();
+    let mut third = std::pin::pin!(client.connect());
+    assert!(is_waiting(third.as_mut()).await);
+    assert_eq!(second.get("/who").await.unwrap().code, 200);
+    drop(first);
+    assert_eq!(soon(third).await.unwrap().get("/who").await.unwrap().code, 200);
+}
+
+#[tokio::test]
+async fn a_watch_too_many_is_told_to_come_back() {
+    for http in [Http::One, Http::Two] {
+        let server = Server::with(Limits { watches: 2, ..Limits::default() }).await;
+        let client = server.client().speaking(http);
+        let mut connections = [client.connect().await.unwrap(), client.connect().await.unwrap()];
+        let mut watches = Vec::new();
+        for connection in &mut connections {
+            watches.push(connection.send(Request::get(WATCH), Body::empty()).await.unwrap());
+        }
+        let mut other = client.connect().await.unwrap();
+        for path in [WATCH, "/api/v1/secrets?watch=1", "/api/v1/secrets?watch=false&watch=true&limit=1"] {
+            let refused = other.get(path).await.unwrap();
+            assert_eq!((refused.status(), refused.retry_after.as_deref()), (too_many(), Some("1")), "{path}");
+        }
+        assert_eq!(other.get("/api/v1/configmaps?watch=false").await.unwrap().code, 200);
+
+        // Over HTTP/2 the connection stays when one of its watches is closed.
+        watches.pop();
+        let [_, second] = connections;
+        let _stays = if http == Http::Two { Some(second) } else { None };
+        soon(get_a_place(&mut other)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_loses_its_watch() {
+    let limits = Limits { watches: 1, ping_interval: SHORT, ping_time: SHORT, ..Limits::default() };
+    let server = Server::with(limits).await;
+    let (mut first, mut other) = (server.client().connect().await.unwrap(), server.client().connect().await.unwrap());
+    let _watch = first.send(Request::get(WATCH), Body::empty()).await.unwrap();
+    assert!(is_waiting(get_a_place(&mut other)).await, "a client that answers keeps it");
+    assert!(is_waiting(get_a_place(&mut other)).await, "and keeps it");
+    first.hangs.store(true, Ordering::Relaxed);
+    soon(get_a_place(&mut other)).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_fails_takes_no_place() {
+    let server = Server::with(Limits { watches: 1, ..Limits::default() }).await;
+    let mut alice = server.client().connect().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(alice.get("/api/v1/nonsense?watch=true").await.unwrap().code, 404);
+        assert_eq!(server.stranger().connect().await.unwrap().get(WATCH).await.unwrap().code, 401);
+    }
+    assert_eq!(alice.send(Request::get(WATCH), Body::empty()).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn requests_wait_for_their_turn() {
+    let server = Server::with(Limits { requests: 1, ..Limits::default() }).await;
+    let (mut first, mut second) = (server.client().connect().await.unwrap(), server.client().connect().await.unwrap());
+    let slow = tokio::spawn(async move { first.get("/slow").await.unwrap().text });
+    let mut stranger = server.stranger().connect().await.unwrap();
+    soon(async { while !is_waiting(second.get("/who")).await {} }).await;
+    assert_eq!(stranger.get("/livez").await.unwrap().code, 200);
+    server.go_on.notify_one();
+    assert_eq!(soon(slow).await.unwrap(), "at last");
+    assert_eq!(soon(second.get("/who")).await.unwrap().code, 200);
+}
+
+#[tokio::test]
+async fn streams_of_a_connection_are_bounded() {
+    let server = Server::with(Limits { streams: 1, ..Limits::default() }).await;
+    let mut alice = server.client().connect().await.unwrap();
+    // The client knows the bound with the first answer.
+    assert_eq!(alice.get("/who").await.unwrap().code, 200);
+    let watch = alice.send(Request::get(WATCH), Body::empty()).await.unwrap();
+    assert!(is_waiting(alice.get("/who")).await);
+    drop(watch);
+    assert_eq!(soon(alice.get("/who")).await.unwrap().code, 200);
+}
+
+#[tokio::test]
+async fn a_body_is_bounded() {
+    let server = Server::with(Limits { body: 1000, ..Limits::default() }).await;
+    let in_parts = |parts: usize| {
+        Body::from_stream(stream::iter((0..parts).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 100])))))
+    };
+    let too_large = (413, "RequestEntityTooLarge".to_owned());
+    for http in [Http::One, Http::Two] {
+        let client = server.client().speaking(http);
+        let post = async |path, body: Body| client.connect().await.unwrap().post(path, body).await.unwrap();
+        assert_eq!(post("/length", vec![0; 1000].into()).await.text, "1000", "{http:?}");
+        assert_eq!(post("/length", in_parts(10)).await.text, "1000", "{http:?}");
+        assert_eq!(post("/length", vec![0; 1001].into()).await.status(), too_large, "{http:?}");
+        assert_eq!(post("/api/v1/namespaces", in_parts(11)).await.status(), too_large, "{http:?}");
+    }
+    let mut stranger = server.stranger().connect().await.unwrap();
+    assert_eq!(stranger.post("/length", vec![0; 1001]).await.unwrap().code, 401, "nobody reads what a stranger sends");
+}
+
+#[tokio::test]
+async fn a_head_is_bounded() {
+    let server = Server::with(Limits { head: 10_000, ..Limits::default() }).await;
+    for http in [Http::One, Http::Two] {
+        let mut alice = server.client().speaking(http).connect().await.unwrap();
+        assert_eq!(alice.get_with("/who", &"a".repeat(6000)).await.unwrap().code, 200, "{http:?}");
+        let refused = alice.get_with("/who", &"a".repeat(20_000)).await;
+        assert!(refused.as_ref().map_or(true, |answer| answer.code == 431), "{http:?}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_has_its_time() {
+    let server = Server::with(Limits { handshake_time: SHORT, connections: 1, ..Limits::default() }).await;
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    assert_eq!(soon(silent.read(&mut [0; 1])).await.unwrap(), 0);
+    assert_eq!(server.client().connect().await.unwrap().get("/who").await.unwrap().code, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_left() {
+    let server = Server::with(Limits { head_time: SHORT, grace: SHORT, ..Limits::default() }).await;
+    for http in [Http::One, Http::Two] {
+        let client = server.client().speaking(http);
+        let mut stream = client.handshake(client.config()).await.unwrap();
+        let mut rest = Vec::new();
+        let _ = soon(stream.read_to_end(&mut rest)).await;
+        // Over HTTP/2 the server says hello first.
+        assert!(!rest.starts_with(b"HTTP"), "{http:?}: {rest:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = Server::with(Limits { request_time: SHORT, ..Limits::default() }).await;
+    for http in [Http::One, Http::Two] {
+        let mut alice = server.client().speaking(http).connect().await.unwrap();
+        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let late = soon(alice.post("/length", body)).await.unwrap();
+        assert_eq!(late.status(), (504, "Timeout".to_owned()), "{http:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_and_one_with_a_watch_does_not() {
+    let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
+    let server = Server::with(limits).await;
+    for http in [Http::One, Http::Two] {
+        let mut idle = server.client().speaking(http).connect().await.unwrap();
+        assert_eq!(idle.get("/who").await.unwrap().code, 200);
+        soon(&mut idle.ended).await.unwrap();
+        let mut busy = server.client().speaking(http).connect().await.unwrap();
+        let mut watch = busy.send(Request::get(WATCH), Body::empty()).await.unwrap();
+        // Longer than all of them.
+        assert!(is_waiting(&mut busy.ended).await, "{http:?}");
+        assert!(is_waiting(&mut busy.ended).await, "{http:?}");
+        assert!(is_waiting(watch.body_mut().frame()).await, "{http:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_reads_is_dropped() {
+    let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
+    let server = Server::with(limits).await;
+    let mut reader = server.client().connect_with_window(0).await.unwrap();
+    let response = reader.send(Request::get("/big"), Body::empty()).await.unwrap();
+    soon(&mut reader.ended).await.unwrap();
+    assert!(soon(Answer::of(response)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_token_opens_a_watch_and_without_one_there_is_no_place() {
+    let server = Server::with(Limits { watches: 1, idle_time: SHORT, grace: SHORT, ..Limits::default() }).await;
+    let mut stranger = server.stranger().connect_with_window(0).await.unwrap();
+    let _unread = stranger.send(Request::get("/livez?watch=true"), Body::empty()).await.unwrap();
+    let request = || Request::get(WATCH).header("authorization", format!("Bearer {TOKEN}"));
+    let mut known = server.stranger().connect().await.unwrap();
+    let watch = known.send(request(), Body::empty()).await.unwrap();
+    assert_eq!(watch.status(), 200);
+    assert_eq!(known.send(request(), Body::empty()).await.unwrap().status(), 429);
+    soon(&mut stranger.ended).await.unwrap();
+}
