@@ -46,7 +46,7 @@ lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate 
 	@cargo deny --log-level error check advisories || echo "advisories: not judged, or findings above (they warn, they do not block)"
 
 generate: ## Write the generated files again: CRDs, reference pages and the example snapshot
-	cargo run --quiet --bin perennial -- crds > deploy/crds/config.openshift.io_pkis.yaml
+	cargo run --quiet --bin perennial -- crds --out deploy/crds
 	cargo run --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
 	cargo run --quiet --bin perennial -- certs --graph svg > docs/reference/trust.svg
 	cargo run --quiet --bin perennial -- simulate --years=1 --services=2 --snapshot-at 19h10m > examples/snapshot.json

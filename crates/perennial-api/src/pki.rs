@@ -20,7 +20,7 @@ mod crd;
 mod types;
 
 pub use convert::UnsupportedSpec;
-pub use crd::{crd, crd_yaml};
+pub use crd::crd;
 pub use types::{
     CategoryCertificateConfig, CertificateCategory, CertificateConfig, CertificateOverride, EcdsaCurve, EcdsaKeyConfig,
     KeyAlgorithm, KeyConfig, PkiSpec, PkiStatus, RsaKeyConfig, v1, v1alpha1,
@@ -92,7 +92,7 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
 
 /// The schema of the stored version in the definition: the same for all versions.
 pub fn schema() -> Value {
-    crd::schema(&crd())
+    crate::crd::schema(&crd())
 }
 
 /// The schema of the definition, compiled once.

@@ -72,6 +72,8 @@ pub enum Reason {
     TooManyRequests,
     /// 500.
     InternalError,
+    /// 504: it takes too long.
+    Timeout,
 }
 
 impl Reason {
@@ -90,6 +92,7 @@ impl Reason {
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
             Reason::InternalError => 500,
+            Reason::Timeout => 504,
         }
     }
 }

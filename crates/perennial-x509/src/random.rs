@@ -6,7 +6,7 @@ use crate::meter;
 
 /// The operating system or the crypto library could not deliver random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("failed to draw random bytes for a serial number")]
+#[error("failed to draw random bytes")]
 pub struct RandomError;
 
 /// A fresh serial number: 16 bytes, positive, never with a leading zero byte.
@@ -14,10 +14,16 @@ pub struct RandomError;
 /// The first two bits are fixed to 01, so 126 random bits remain: more than the 64 that keep
 /// issuer and serial unique and hard to predict, and always within the 20 bytes of RFC 5280.
 pub fn serial() -> Result<[u8; 16], RandomError> {
-    let mut bytes = [0; 16];
+    let mut bytes = bytes()?;
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    Ok(bytes)
+}
+
+/// As many random bytes as are asked for.
+pub fn bytes<const COUNT: usize>() -> Result<[u8; COUNT], RandomError> {
+    let mut bytes = [0; COUNT];
     #[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
     meter::crypto(|| aws_lc_rs::rand::fill(&mut bytes)).map_err(|_| RandomError)?;
-    bytes[0] = bytes[0] & 0x3f | 0x40;
     Ok(bytes)
 }
 

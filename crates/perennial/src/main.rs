@@ -11,6 +11,7 @@ mod snapshot;
 mod span;
 mod table;
 mod talk;
+mod up;
 
 use std::io::Write;
 use std::process::ExitCode;

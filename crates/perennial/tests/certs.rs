@@ -1,4 +1,4 @@
-//! `perennial certs --catalog` and `perennial crds` from the outside, and the pages that they generate.
+//! `perennial certs --catalog` from the outside, and the pages that it generates.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,6 @@ fn check_generated(path: &str, arguments: &[&str]) {
 fn generated_files_are_up_to_date() {
     check_generated("docs/reference/catalog.md", &["certs", "--catalog", "-o", "markdown"]);
     check_generated("docs/reference/trust.svg", &["certs", "--graph", "svg"]);
-    check_generated("deploy/crds/config.openshift.io_pkis.yaml", &["crds"]);
 }
 
 #[test]

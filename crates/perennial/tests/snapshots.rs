@@ -109,7 +109,7 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
     let (text, code) = on_example(&["plan"]);
     assert_eq!(code, 0);
     expect![[r#"
-        At 2026-01-01T19:12:54Z: 15 writes to make now, 2 waiting, 0 risks.
+        At 2026-01-01T19:16:02Z: 15 writes to make now, 2 waiting, 0 risks.
 
         TO WRITE, in this order; then look again
         #    DO        OBJECT                                                                WHY
@@ -132,20 +132,22 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
 
         WAITING
         openshift-kube-controller-manager/csr-signer (csr-signer)
-          waits for     rollout on openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4
-          until         2026-01-02T00:00:00Z (in 4h47m) at the latest
-          otherwise     kube-apiserver accepts any by csr-signer of kubelet as a server would break at 2026-01-01T19:27:54Z:
-                        whoever reads openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 4
-                        refuses certificates by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:12:54Z: its
-                        signer kube-csr-signer_@1767294774 is not trusted
+          waits for     rollout on openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3,
+                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at revision 3,
+                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-2 at revision 3
+          until         2026-01-02T00:00:00Z (in 4h43m) at the latest
+          otherwise     kube-apiserver accepts any by csr-signer of kubelet as a server would break at 2026-01-01T19:31:02Z:
+                        whoever reads openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3
+                        refuses certificates by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:16:02Z: its
+                        signer kube-csr-signer_@1767294962 is not trusted
         openshift-kube-apiserver/aggregator-client (aggregator-client)
           is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
           waits for     everybody to trust it
-          until         2026-01-01T19:27:54Z (in 15m) at the latest
-          otherwise     extension API servers accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:12:54Z:
+          until         2026-01-01T19:31:02Z (in 15m) at the latest
+          otherwise     extension API server accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:16:02Z:
                         whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:12:54Z refuses
-                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294774 is
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
 
         Next look: as soon as this is written.
@@ -173,11 +175,39 @@ fn a_plan_that_comes_too_late_says_what_breaks() {
     assert_eq!(code, 4);
     expect![[r#"
         AT RISK
-        extension API servers accepts aggregator-client of kube-apiserver
+        extension API server accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T23:40:00Z: from now on
           because       whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
                         openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T23:40:00Z refuses
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767310800 is"#]].assert_eq(&section(&text, "AT RISK")[..6].join("\n"));
+}
+
+#[test]
+fn a_step_that_breaks_an_edge_with_consent_names_it() {
+    let edges = ["extension API server", "kube-controller-manager"]
+        .map(|verifier| format!("{verifier} accepts aggregator-client of kube-apiserver"));
+    let consented = Changed::new(|value| value["settings"]["consent"] = json!(edges));
+    let (text, code) = on_file(&consented.file(), &["plan"]);
+    assert_eq!(code, 4);
+    expect![[r#"
+        AT RISK
+        extension API server accepts aggregator-client of kube-apiserver
+          broken from   2026-01-01T19:16:02Z: from now on
+          because       whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
+                        not trusted
+        kube-controller-manager accepts aggregator-client of kube-apiserver
+          broken from   2026-01-01T19:16:02Z: from now on
+          because       whoever reads openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
+                        not trusted"#]].assert_eq(&section(&text, "AT RISK").join("\n"));
+    let (text, _) = on_file(&consented.file(), &["plan", "-o", "json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let object = "openshift-kube-apiserver/aggregator-client";
+    let step = report["steps"].as_array().unwrap().iter().find(|step| step["object"] == object).unwrap();
+    assert_eq!(step["consented"], json!(edges));
 }
 
 /// The bundle that the API server verifies its clients with is gone from where it reads it, and from where it is made.
@@ -217,9 +247,9 @@ fn a_matrix_says_until_when_each_edge_holds() {
     let (text, code) = on_example(&["verify"]);
     assert_eq!(code, 3);
     expect![[r#"
-        At 2026-01-01T19:12:54Z: 39 edges, 39 hold, 0 broken.
-        The first to end, unless it is renewed: extension API servers accepts aggregator-client of kube-apiserver, in 4h47m.
-        Ending within 7d: 4, marked with *.
+        At 2026-01-01T19:16:02Z: 41 edges, 41 hold, 0 broken.
+        The first to end, unless it is renewed: extension API server accepts aggregator-client of kube-apiserver, in 4h43m.
+        Ending within 7d: 6, marked with *.
 
           ACCEPTS                                            OF                        UNTIL        LEFT     LIMIT    EVIDENCE
         new node, with the installation's day1/machine-config-server-ca-bundle
@@ -236,22 +266,26 @@ fn a_matrix_says_until_when_each_edge_holds() {
           control-plane-node-admin-client-cert-key, client   control-plane node        2026-01-31   29d4h    itself   assumed
           check-endpoints-client-cert-key, client            check-endpoints           2026-01-31   29d4h    itself   assumed
           node-system-admin-client, client                   administrator on a node   2027-01-01   364d     signer   assumed
-          any by csr-signer, client                          kubelet                   2026-01-02   4h47m*   signer   assumed
+          any by csr-signer, client                          kubelet                   2026-01-02   4h43m*   signer   assumed
         node, with openshift-config-managed/kube-apiserver-server-ca
           internal-loadbalancer-serving-certkey, server      kube-apiserver            2026-01-31   29d4h    itself   assumed
-        control-plane processes, with openshift-kube-apiserver/kube-apiserver-server-ca
+        control-plane process, with openshift-kube-apiserver/kube-apiserver-server-ca
           localhost-serving-cert-certkey, server             kube-apiserver            2026-01-31   29d4h    itself   assumed
           localhost-recovery-serving-certkey, server         kube-apiserver            2035-12-30   3649d    signer   observed
-        pods, with openshift-kube-controller-manager/serviceaccount-ca
+        pod, with openshift-kube-controller-manager/serviceaccount-ca
           service-network-serving-certkey, server            kube-apiserver            2026-01-31   29d4h    itself   assumed
         kubelet, with openshift-config-managed/kube-apiserver-client-ca
           kubelet-client, client                             kube-apiserver            2026-01-31   29d4h    itself   assumed
-        extension API servers, with openshift-kube-apiserver/aggregator-client-ca
-          aggregator-client, client                          kube-apiserver            2026-01-02   4h47m*   signer   assumed
+        extension API server, with openshift-kube-apiserver/aggregator-client-ca
+          aggregator-client, client                          kube-apiserver            2026-01-02   4h43m*   signer   assumed
         kube-controller-manager, with openshift-kube-controller-manager/aggregator-client-ca
-          aggregator-client, client                          kube-apiserver            2026-01-02   4h47m*   signer   assumed
+          aggregator-client, client                          kube-apiserver            2026-01-02   4h43m*   signer   assumed
         kube-apiserver, with openshift-kube-apiserver/kubelet-serving-ca
-          any by csr-signer, server                          kubelet                   2026-01-02   4h47m*   signer   assumed
+          any by csr-signer, server                          kubelet                   2026-01-02   4h43m*   signer   assumed
+        monitoring, with openshift-config-managed/kubelet-serving-ca
+          any by csr-signer, server                          kubelet                   2026-01-02   4h43m*   signer   assumed
+        kube-controller-manager, with openshift-kube-controller-manager/client-ca
+          any by csr-signer, client                          monitoring                2026-01-02   4h43m*   signer   assumed
         etcd, with openshift-etcd/etcd-all-bundles
           etcd-peer-master-0, server                         etcd                      2028-12-31   1094d    itself   observed
           etcd-peer-master-1, server                         etcd                      2028-12-31   1094d    itself   observed
@@ -275,9 +309,9 @@ fn a_matrix_says_until_when_each_edge_holds() {
           etcd-serving-metrics-master-2, server              etcd                      2028-12-31   1094d    itself   assumed
         etcd, with openshift-etcd/etcd-all-bundles
           etcd-metric-client, client                         monitoring                2028-12-31   1094d    itself   assumed
-        consumers of the service CA, with openshift-config-managed/service-ca
-          service-serving shop/web-0-tls, server             pods of the Service       2028-01-01   729d     itself   assumed
-          service-serving shop/web-1-tls, server             pods of the Service       2028-01-01   729d     itself   assumed
+        consumer of the service CA, with openshift-config-managed/service-ca
+          service-serving shop/web-0-tls, server             pod of the Service        2028-01-01   729d     itself   assumed
+          service-serving shop/web-1-tls, server             pod of the Service        2028-01-01   729d     itself   assumed
     "#]].assert_eq(&text);
     // An earlier end of interest, and nothing ends in it.
     assert_eq!(on_example(&["verify", "--warn-within", "1h"]).1, 0);
@@ -306,25 +340,25 @@ fn a_certificate_is_explained() {
           key           RSA 2048 at its next rotation: the platform's default, because nothing more specific applies; there is
                         no PKI resource
           now           openshift-kube-apiserver/aggregator-client@2026-01-01T00:00:00Z
-          valid         2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z (ends in 4h47m)
+          valid         2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z (ends in 4h43m)
           signed by     aggregator-client-signer, the current one
           refresh       2026-01-16T00:00:05Z (in 14d4h)
-          80% of life   2026-01-01T19:12:01Z (53s ago)
-          end           2026-01-02T00:00:00Z (in 4h47m)
+          80% of life   2026-01-01T19:12:01Z (4m1s ago)
+          end           2026-01-02T00:00:00Z (in 4h43m)
           is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
           waits for     everybody to trust it
-          until         2026-01-01T19:27:54Z (in 15m) at the latest
-          otherwise     extension API servers accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:12:54Z:
+          until         2026-01-01T19:31:02Z (in 15m) at the latest
+          otherwise     extension API server accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:16:02Z:
                         whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:12:54Z refuses
-                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294774 is
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+                        openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
-          next rotation 2026-01-01T19:27:54Z (in 15m): past refresh time (80% of validity) since 2026-01-01T19:12:01Z
+          next rotation 2026-01-01T19:31:02Z (in 15m): past refresh time (80% of validity) since 2026-01-01T19:12:01Z
 
         VERIFIED BY
         VERIFIER                  ACCEPTS             OF               UNTIL        LEFT    LIMIT
-        extension API servers     aggregator-client   kube-apiserver   2026-01-02   4h47m   signer
-        kube-controller-manager   aggregator-client   kube-apiserver   2026-01-02   4h47m   signer
+        extension API server      aggregator-client   kube-apiserver   2026-01-02   4h43m   signer
+        kube-controller-manager   aggregator-client   kube-apiserver   2026-01-02   4h43m   signer
 
         a file of the installation: day1/aggregator-client (day1/aggregator-client)
           is            aggregator-client: API server to extension API servers, client of day-1
@@ -391,28 +425,28 @@ fn a_forecast_lists_what_rotates_and_what_ends() {
     let (text, code) = on_example(&["forecast", "--within", "20d"]);
     assert_eq!(code, 0);
     expect![[r#"
-        From 2026-01-01T19:12:54Z to 2026-01-21T19:12:54Z (20d): 15 rotations, 4 of them of signers; 3 rollouts of static pods;
+        From 2026-01-01T19:16:02Z to 2026-01-21T19:16:02Z (20d): 15 rotations, 4 of them of signers; 3 rollouts of static pods;
         0 endings.
 
         SIGNERS
         WHEN                   SIGNER                     WHY               LATEST       ROLLS OUT
-        2026-01-01T19:12:54Z   aggregator-client-signer   80% of its life   2026-01-02   -
-        2026-01-01T19:12:54Z   csr-signer-signer          80% of its life   2026-01-02   kube-apiserver
-        2026-01-01T19:12:54Z   csr-signer                 80% of its life   2026-01-02   kube-apiserver
-        2026-01-16T19:12:54Z   csr-signer                 refresh time      2026-01-31   kube-apiserver
+        2026-01-01T19:16:02Z   aggregator-client-signer   80% of its life   2026-01-02   -
+        2026-01-01T19:16:02Z   csr-signer-signer          80% of its life   2026-01-02   kube-apiserver
+        2026-01-01T19:16:02Z   csr-signer                 80% of its life   2026-01-02   kube-apiserver
+        2026-01-16T19:16:02Z   csr-signer                 refresh time      2026-01-31   kube-apiserver
 
         CERTIFICATES, each with its next rotation
         NEXT                   CERTIFICATE                                WHY               LATEST       TIMES   ROLLS OUT
-        2026-01-01T19:27:54Z   aggregator-client                          80% of its life   2026-01-02   2       -
-        2026-01-16T00:00:59Z   kubelet-client                             refresh time      2026-01-31   1       kube-apiserver
-        2026-01-16T00:01:13Z   kube-controller-manager-client-cert-key    refresh time      2026-01-31   1       -
-        2026-01-16T00:01:13Z   kube-scheduler-client-cert-key             refresh time      2026-01-31   1       -
-        2026-01-16T00:01:13Z   control-plane-node-admin-client-cert-key   refresh time      2026-01-31   1       -
-        2026-01-16T00:01:14Z   check-endpoints-client-cert-key            refresh time      2026-01-31   1       -
-        2026-01-16T00:03:01Z   external-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
-        2026-01-16T00:03:01Z   internal-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
-        2026-01-16T00:03:37Z   localhost-serving-cert-certkey             refresh time      2026-01-31   1       -
-        2026-01-16T00:04:04Z   service-network-serving-certkey            refresh time      2026-01-31   1       -
+        2026-01-01T19:31:02Z   aggregator-client                          80% of its life   2026-01-02   2       -
+        2026-01-16T00:01:05Z   kubelet-client                             refresh time      2026-01-31   1       kube-apiserver
+        2026-01-16T00:01:38Z   kube-controller-manager-client-cert-key    refresh time      2026-01-31   1       -
+        2026-01-16T00:01:39Z   kube-scheduler-client-cert-key             refresh time      2026-01-31   1       -
+        2026-01-16T00:01:40Z   control-plane-node-admin-client-cert-key   refresh time      2026-01-31   1       -
+        2026-01-16T00:01:41Z   check-endpoints-client-cert-key            refresh time      2026-01-31   1       -
+        2026-01-16T00:02:53Z   external-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
+        2026-01-16T00:02:53Z   internal-loadbalancer-serving-certkey      refresh time      2026-01-31   1       -
+        2026-01-16T00:03:21Z   localhost-serving-cert-certkey             refresh time      2026-01-31   1       -
+        2026-01-16T00:03:39Z   service-network-serving-certkey            refresh time      2026-01-31   1       -
 
         ROLLOUTS of static pods, by month
         MONTH     ROLLOUTS
@@ -493,6 +527,18 @@ fn what_is_no_snapshot_is_refused() {
         &Changed::new(|value| value["secrets"][secret]["present"]["forcd"] = "now".into()),
         &expect![[
             r#"error: the snapshot DIR/s.json is refused: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, bridges, bridged, superseded, issues"#
+        ]],
+    );
+    check_refused(
+        &Changed::new(|value| value["settings"]["forced"] = json!({"etcd-singer": "leaked"})),
+        &expect![[
+            r#"error: the snapshot DIR/s.json is refused: the snapshot's settings.forced names "etcd-singer", which is no row of the running cluster: accepted is a row of its catalog; did you mean "etcd-signer"?"#
+        ]],
+    );
+    check_refused(
+        &Changed::new(|value| value["settings"]["consent"] = json!(["somebody accepts somebody"])),
+        &expect![[
+            r#"error: the snapshot DIR/s.json is refused: the snapshot's settings.consent names "somebody accepts somebody", which is no edge: accepted is an edge as `perennial verify -o json` names it"#
         ]],
     );
     let unlisted = Changed::new(|value| drop(value["secrets"].as_object_mut().unwrap().remove(secret)));

@@ -144,11 +144,7 @@ fn refusal(error: &ApiError) -> Response<Body> {
 fn too_late() -> Response<Body> {
     let message =
         "the server was unable to return a response in the time allotted, but may still be processing the request";
-    let status = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": "Timeout", "code": 504
-    });
-    json(504, &status)
+    refusal(&ApiError::new(Reason::Timeout, message))
 }
 
 fn json(code: u16, value: &serde_json::Value) -> Response<Body> {

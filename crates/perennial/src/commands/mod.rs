@@ -7,6 +7,7 @@ mod forecast;
 mod install;
 mod plan;
 mod simulate;
+mod up;
 mod verify;
 
 use std::io::Write;
@@ -23,7 +24,8 @@ use crate::exit::Found;
     version,
     about,
     long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new\n\
-                  cluster, and lets an administrator decide which keys are used.",
+                  cluster, and lets an administrator decide which keys are used. `perennial up` starts with nothing\n\
+                  but a directory.",
     after_help = "Data goes to stdout, everything else to stderr.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage, 3 warnings found, 4 critical findings.",
     max_term_width = 120,
@@ -37,6 +39,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::Args),
     Install(install::Args),
     Certs(certs::Args),
     Plan(plan::Args),
@@ -44,8 +47,7 @@ enum Command {
     Explain(explain::Args),
     Forecast(forecast::Args),
     Simulate(simulate::Args),
-    /// Print the CustomResourceDefinitions to apply
-    Crds,
+    Crds(crds::Args),
 }
 
 impl Cli {
@@ -53,6 +55,7 @@ impl Cli {
     pub(crate) fn run(&self, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<Found> {
         let nothing = |()| Found::Nothing;
         match &self.command {
+            Command::Up(args) => up::run(args, out).map(nothing),
             Command::Install(args) => install::run(args, now, out).map(nothing),
             Command::Certs(args) => certs::run(args, out).map(nothing),
             Command::Plan(args) => plan::run(args, out),
@@ -60,7 +63,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args, out).map(nothing),
             Command::Forecast(args) => forecast::run(args, out),
             Command::Simulate(args) => simulate::run(args, out),
-            Command::Crds => crds::run(out).map(nothing),
+            Command::Crds(args) => crds::run(args, out).map(nothing),
         }
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn files(
         let parts = Parts {
             cluster,
             server: &planned.server,
+            server_name: None,
             bundle_pem: &pem(made, &planned.trusts),
             user: planned.user,
             certificate_pem: &pem(made, &it.planned.chain),

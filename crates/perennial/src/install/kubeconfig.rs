@@ -11,6 +11,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) cluster: &'a str,
     /// The API server's URL.
     pub(crate) server: &'a str,
+    /// The name that is in the server's certificate, where it is not the one in the URL.
+    pub(crate) server_name: Option<&'a str>,
     /// What the client trusts, as PEM.
     pub(crate) bundle_pem: &'a str,
     /// The user's name inside the file.
@@ -28,8 +30,11 @@ pub(crate) fn render(parts: &Parts<'_>, key_pem: &Zeroizing<String>) -> Zeroizin
         .text("- name: ", parts.cluster)
         .line("  cluster:")
         .base64("    certificate-authority-data: ", parts.bundle_pem.as_bytes())
-        .text("    server: ", parts.server)
-        .line("contexts:")
+        .text("    server: ", parts.server);
+    if let Some(name) = parts.server_name {
+        yaml.text("    tls-server-name: ", name);
+    }
+    yaml.line("contexts:")
         .text("- name: ", parts.user)
         .line("  context:")
         .text("    cluster: ", parts.cluster)

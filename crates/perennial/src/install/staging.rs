@@ -190,11 +190,20 @@ pub(crate) fn check_replaceable(path: &Path) -> anyhow::Result<()> {
 
 /// Writes one file of its own so that a reader sees the old content or the new, never half of it.
 pub(crate) fn replace_file(path: &Path, content: &str) -> anyhow::Result<()> {
+    // Whoever collects metrics is somebody else.
+    replace_with_mode(path, content.as_bytes(), 0o644)
+}
+
+/// The same for a file that only its owner may read.
+pub(crate) fn replace_secret_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    replace_with_mode(path, content, 0o600)
+}
+
+fn replace_with_mode(path: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
     let replace = || -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(".perennial-").tempfile_in(parent_of(path))?;
-        file.write_all(content.as_bytes())?;
-        // Whoever collects metrics is somebody else.
-        file.as_file().set_permissions(Permissions::from_mode(0o644))?;
+        file.write_all(content)?;
+        file.as_file().set_permissions(Permissions::from_mode(mode))?;
         file.as_file().sync_all()?;
         file.persist(path)?;
         Ok(())

@@ -1,0 +1,69 @@
+//! What operators share whose operand is a static pod on each node of the control plane, rolled out in revisions.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::OperatorStatus;
+use crate::crd::Other;
+
+/// The part of a spec that operators of static pods have besides [`OperatorSpec`](super::OperatorSpec).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticPodSpec {
+    /// forceRedeploymentReason rolls out a new revision whenever it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub force_redeployment_reason: Option<String>,
+    /// failedRevisionLimit is how many failed revisions are kept: 0 means a default, -1 all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_revision_limit: Option<i32>,
+    /// succeededRevisionLimit is how many successful revisions are kept: 0 means a default, -1 all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_revision_limit: Option<i32>,
+}
+
+/// StaticPodOperatorStatus is what the operator reports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticPodOperatorStatus {
+    #[allow(missing_docs)]
+    #[serde(flatten)]
+    pub operator: OperatorStatus,
+    /// nodeStatuses say which revision each node has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeName"]))]
+    pub node_statuses: Vec<NodeStatus>,
+    /// latestAvailableRevisionReason says why there is a new revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_available_revision_reason: Option<String>,
+    #[allow(missing_docs)]
+    #[serde(flatten)]
+    pub other: Other,
+}
+
+/// NodeStatus says which revision a node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// nodeName is the name of the node.
+    pub node_name: String,
+    /// currentRevision is the revision that runs there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<i32>,
+    /// targetRevision is the revision that is being rolled out there, 0 if none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_revision: Option<i32>,
+    /// lastFailedRevision is the revision whose rollout failed there last, 0 if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed_revision: Option<i32>,
+    /// lastFailedTime is when that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed_time: Option<Time>,
+    /// lastFailedRevisionErrors say why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub last_failed_revision_errors: Vec<String>,
+    #[allow(missing_docs)]
+    #[serde(flatten)]
+    pub other: Other,
+}

@@ -1,0 +1,137 @@
+//! Who is let in, and how: TLS, the administrator's kubeconfig, and a token for who prefers one.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::Router;
+use perennial_apiserver::listen::{self, Authenticator, Presented, Settings, Tokens, User, server_config};
+use perennial_x509::{Certificate, random};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
+use super::identity::{Credential, Identity};
+use super::keep_secret_file;
+use crate::clock;
+use crate::install::kubeconfig;
+
+/// The way into a server. Clones are the same door.
+#[derive(Debug, Clone)]
+pub(crate) struct Door {
+    directory: PathBuf,
+    address: SocketAddr,
+    cluster: String,
+    tls: watch::Sender<Arc<ServerConfig>>,
+    open: watch::Sender<bool>,
+    token: Arc<Zeroizing<String>>,
+}
+
+impl Door {
+    /// A door to this address, with its kubeconfig and token written.
+    pub(crate) fn new(
+        directory: &Path,
+        address: SocketAddr,
+        cluster: &str,
+        identity: &Identity,
+    ) -> anyhow::Result<Door> {
+        let door = Door {
+            directory: directory.to_owned(),
+            address,
+            cluster: cluster.to_owned(),
+            tls: watch::Sender::new(tls(identity)?),
+            open: watch::Sender::new(true),
+            token: Arc::new(token(directory)?),
+        };
+        door.write_kubeconfig(&identity.server, &identity.admin)?;
+        Ok(door)
+    }
+
+    /// Serves until it is closed.
+    pub(crate) fn serve(&self, listener: TcpListener, app: Router) -> impl Future<Output = ()> + Send + use<> {
+        let callers = Callers { tokens: Tokens::new([((*self.token).clone(), administrator())]) };
+        let settings = Settings::new(self.tls.subscribe(), callers);
+        let mut open = self.open.subscribe();
+        let closed = async move { drop(open.wait_for(|open| !open).await) };
+        listen::serve(listener, app, settings, closed)
+    }
+
+    /// Presents new certificates to new connections.
+    pub(crate) fn renew(&self, identity: &Identity) -> anyhow::Result<()> {
+        self.write_kubeconfig(&identity.server, &identity.admin)?;
+        self.tls.send_replace(tls(identity)?);
+        Ok(())
+    }
+
+    /// Lets nobody in any more.
+    pub(crate) fn close(&self) {
+        self.open.send_replace(false);
+    }
+
+    fn write_kubeconfig(&self, server: &Credential, admin: &Credential) -> anyhow::Result<()> {
+        // Its certificate is for this machine alone. Who listens on other addresses reaches it by one of them, and
+        // asks for it by the name that it has.
+        let ip = if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
+        let url = format!("https://{}", SocketAddr::new(ip, self.address.port()));
+        let parts = kubeconfig::Parts {
+            cluster: &self.cluster,
+            server: &url,
+            server_name: (ip != IpAddr::from(Ipv4Addr::LOCALHOST)).then_some("localhost"),
+            bundle_pem: &server.trusted_by.to_pem(),
+            user: "admin",
+            certificate_pem: &admin.certificate.to_pem(),
+        };
+        keep_secret_file(&self.directory.join("kubeconfig"), &kubeconfig::render(&parts, &admin.key.to_pem()?))
+    }
+}
+
+fn tls(identity: &Identity) -> anyhow::Result<Arc<ServerConfig>> {
+    let Credential { certificate, key, .. } = &identity.server;
+    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+    let key = PrivateKeyDer::from_pem_slice(key.to_pkcs8_pem()?.as_bytes()).context("the server's key")?;
+    let clients = identity.admin.trusted_by.certificates().iter();
+    let clients: Vec<_> = clients.map(|ca| CertificateDer::from(ca.der().to_vec())).collect();
+    Ok(Arc::new(server_config(chain, key, &clients, clock::now)?))
+}
+
+/// Those who have a certificate of ours, or a token.
+#[derive(Debug)]
+struct Callers {
+    tokens: Tokens,
+}
+
+impl Authenticator for Callers {
+    fn authenticate(&self, presented: &Presented<'_>) -> Option<User> {
+        let certificate = presented.certificates.first().and_then(|der| Certificate::from_der(der).ok());
+        let Some(certificate) = certificate else { return self.tokens.authenticate(presented) };
+        // TLS looked at it when the connection began, which may be long ago.
+        if !certificate.facts().validity.contains(clock::now()) {
+            return None;
+        }
+        let subject = &certificate.facts().subject;
+        Some(User { name: subject.common_name()?, groups: subject.organizations() })
+    }
+}
+
+fn administrator() -> User {
+    User { name: "system:admin".to_owned(), groups: vec!["system:masters".to_owned()] }
+}
+
+/// The token in the directory, which is drawn where there is none.
+fn token(directory: &Path) -> anyhow::Result<Zeroizing<String>> {
+    let path = directory.join("token");
+    if let Ok(found) = fs::read_to_string(&path) {
+        let found = Zeroizing::new(found);
+        if found.trim().len() >= 32 {
+            return Ok(Zeroizing::new(found.trim().to_owned()));
+        }
+    }
+    let bytes = Zeroizing::new(random::bytes::<32>()?);
+    let token: Zeroizing<String> = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+    keep_secret_file(&path, token.as_bytes())?;
+    Ok(token)
+}

@@ -1,0 +1,156 @@
+//! The embedded control plane: a store in a directory, an API server on it, and a kubeconfig.
+
+mod cluster;
+mod door;
+mod identity;
+mod wishes;
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use perennial_apiserver::api::Api;
+use perennial_apiserver::environment::Environment;
+use perennial_apiserver::store::{OpenError, Store};
+use perennial_x509::random;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::install::staging::replace_secret_file;
+use crate::{clock, talk};
+use door::Door;
+use identity::Identity;
+
+pub(crate) use wishes::{Wishes, parse_api_url, parse_domain, parse_node};
+
+/// What to start.
+#[derive(Debug)]
+pub(crate) struct Request<'r> {
+    /// Where everything is kept.
+    pub(crate) data_dir: &'r Path,
+    /// Where to listen.
+    pub(crate) listen: SocketAddr,
+    /// What the cluster should be.
+    pub(crate) wishes: &'r Wishes,
+    /// Whether to return as soon as everything is in place.
+    pub(crate) until_ready: bool,
+}
+
+/// How often a watcher that hears nothing is told how far it has come, as other servers do it.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// The certificates are looked at this often, whatever their dates say: clocks jump, and machines sleep.
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+
+/// Starts the control plane, and runs until somebody stops it.
+pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let directory = prepare_directory(request.data_dir)?;
+    let is_new = !directory.join(DATABASE).exists();
+    let store = open(&directory)?;
+    let listener = TcpListener::bind(request.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; --listen chooses another address", request.listen))?;
+    let address = listener.local_addr()?;
+
+    let random = || random::bytes().expect("the operating system has random bytes");
+    let environment = Environment::new(clock::now, random).with_bookmarks(BOOKMARK_EVERY);
+    let api = Arc::new(Api::new(store, environment));
+    let collector = tokio::spawn(api.clone().collect_forever());
+    let prepared = cluster::prepare(&api, request.wishes).await?;
+    prepared.doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
+    prepared.changed.iter().for_each(|object| talk::line(format_args!("changed: {object}")));
+    let identity = Identity::ensure(&api, clock::now()).await?;
+    let door = Door::new(&directory, address, request.wishes.domain(), &identity)?;
+    let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
+
+    let state = if is_new { "new" } else { "continued" };
+    announce(out, &directory, address, state)?;
+    if !request.until_ready {
+        let caretaker = tokio::spawn(take_care(api.clone(), door.clone(), identity));
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            ended = caretaker => ended??,
+        }
+        talk::line(format_args!("stopping"));
+    }
+    door.close();
+    serving.await?;
+    collector.abort();
+    Ok(())
+}
+
+/// Renews the server's own certificates in time, while connections go on.
+async fn take_care(api: Arc<Api>, door: Door, mut identity: Identity) -> anyhow::Result<()> {
+    loop {
+        let left = clock::now().duration_until(identity.refresh_at());
+        let left = Duration::try_from(left).unwrap_or_default();
+        tokio::time::sleep(left.clamp(Duration::from_secs(1), LOOK_EVERY)).await;
+        match Identity::ensure(&api, clock::now()).await {
+            Ok(renewed) => {
+                door.renew(&renewed)?;
+                identity = renewed;
+            }
+            // What is there is still good for a while; a full disk may not be full for ever.
+            Err(error) => talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}")),
+        }
+    }
+}
+
+const DATABASE: &str = "perennial.db";
+
+/// The directory, made for its owner alone. What exists must be ours: nothing of somebody else's is opened to us.
+fn prepare_directory(path: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let failed = || format!("cannot use {} as data directory", path.display());
+    if !path.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(path).with_context(failed)?;
+    }
+    let path = fs::canonicalize(path).with_context(failed)?;
+    ensure!(path.is_dir(), "{}: it is no directory", failed());
+    let is_ours = path.join(DATABASE).exists();
+    let is_empty = fs::read_dir(&path).with_context(failed)?.next().is_none();
+    ensure!(
+        is_ours || is_empty,
+        "{}: it has other things in it and no {DATABASE}; choose a new or empty directory",
+        failed()
+    );
+    fs::set_permissions(&path, Permissions::from_mode(0o700)).with_context(failed)?;
+    Ok(path)
+}
+
+fn open(directory: &Path) -> anyhow::Result<Store> {
+    match Store::open(&directory.join(DATABASE)) {
+        Err(OpenError::InUse { .. }) => {
+            anyhow::bail!("{} is in use: perennial up runs on it already", directory.display())
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn announce(out: &mut dyn Write, directory: &Path, address: SocketAddr, state: &str) -> anyhow::Result<()> {
+    let directory = directory.display();
+    writeln!(out, "Perennial is up at https://{address}")?;
+    writeln!(out, "  data        {directory} ({state})")?;
+    writeln!(out, "  kubeconfig  {directory}/kubeconfig")?;
+    writeln!(out)?;
+    writeln!(out, "Try, in another terminal:")?;
+    writeln!(out, "  export KUBECONFIG={directory}/kubeconfig")?;
+    writeln!(out, "  kubectl get pki cluster -o yaml")?;
+    writeln!(out, "  kubectl edit pki cluster")?;
+    writeln!(out, "  kubectl get secrets --all-namespaces --watch")?;
+    Ok(out.flush()?)
+}
+
+/// Writes a file that only its owner may read, if it says something else now.
+fn keep_secret_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    if fs::read(path).is_ok_and(|found| found == content) {
+        return Ok(());
+    }
+    replace_secret_file(path, content)
+}

@@ -1,0 +1,150 @@
+//! What somebody wants the cluster to be, and what it is where they do not say.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+
+use anyhow::{bail, ensure};
+use ipnet::IpNet;
+
+/// What was asked for. What is absent is not asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// The DNS domain of the cluster.
+    pub(crate) cluster_domain: Option<String>,
+    /// How users reach the API server.
+    pub(crate) api_url: Option<String>,
+    /// The addresses of Services.
+    pub(crate) service_networks: Vec<IpNet>,
+    /// Names and addresses of nodes, as they were given.
+    pub(crate) nodes: Vec<(String, IpAddr)>,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+impl Wishes {
+    pub(crate) fn domain(&self) -> &str {
+        self.cluster_domain.as_deref().unwrap_or("perennial.test")
+    }
+
+    pub(crate) fn api_url(&self) -> String {
+        self.api_url.clone().unwrap_or_else(|| format!("https://api.{}:6443", self.domain()))
+    }
+
+    pub(crate) fn service_networks(&self) -> Vec<IpNet> {
+        match &self.service_networks[..] {
+            [] => vec!["172.30.0.0/16".parse().expect("this is a network")],
+            asked => asked.to_vec(),
+        }
+    }
+
+    /// The nodes, each with all its addresses, and whether somebody asked for them.
+    pub(crate) fn nodes(&self) -> (Vec<Node>, bool) {
+        if self.nodes.is_empty() {
+            return (vec![Node { name: this_machine(), addresses: vec![Ipv4Addr::LOCALHOST.into()] }], false);
+        }
+        let mut addresses: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+        self.nodes.iter().for_each(|(name, address)| addresses.entry(name).or_default().push(*address));
+        let node = |(name, addresses): (&str, Vec<IpAddr>)| Node { name: name.to_owned(), addresses };
+        (addresses.into_iter().map(node).collect(), true)
+    }
+
+    /// What cannot be, whatever it is that somebody wants.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let (v4, v6): (Vec<&IpNet>, Vec<&IpNet>) =
+            self.service_networks.iter().partition(|network| network.addr().is_ipv4());
+        ensure!(
+            v4.len() <= 1 && v6.len() <= 1,
+            "--service-network: found {}; accepted are one IPv4 and one IPv6 network",
+            self.service_networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        );
+        Ok(())
+    }
+}
+
+/// `NAME=IP`.
+pub(crate) fn parse_node(text: &str) -> anyhow::Result<(String, IpAddr)> {
+    let Some((name, address)) = text.split_once('=') else { bail!("expected NAME=IP, such as node-0=10.0.0.4") };
+    let name = parse_domain(name)?;
+    let Ok(address) = address.parse() else { bail!("{address:?} is no IP address") };
+    Ok((name, address))
+}
+
+/// A DNS name in lower case.
+pub(crate) fn parse_domain(text: &str) -> anyhow::Result<String> {
+    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        label.len() <= 63
+            && is_edge(bytes.first())
+            && is_edge(bytes.last())
+            && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+    };
+    ensure!(
+        text.len() <= 253 && text.split('.').all(is_label),
+        "{text:?} is no DNS name: labels of lower case letters, digits and '-', with dots between them"
+    );
+    Ok(text.to_owned())
+}
+
+/// `https://HOST[:PORT]`.
+pub(crate) fn parse_api_url(text: &str) -> anyhow::Result<String> {
+    let accepted = "accepted is https://HOST or https://HOST:PORT";
+    let Ok(uri) = text.parse::<axum::http::Uri>() else { bail!("{text:?} is no URL; {accepted}") };
+    let is_plain = uri.query().is_none() && matches!(uri.path(), "" | "/");
+    ensure!(uri.scheme_str() == Some("https") && uri.host().is_some_and(|host| !host.is_empty()) && is_plain, accepted);
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// The name of this machine, as far as a node can be called that.
+fn this_machine() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    parse_domain(&name.trim().to_ascii_lowercase()).unwrap_or_else(|_| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_a_name_and_an_address() {
+        assert_eq!(parse_node("n-0.lab=10.0.0.4").unwrap(), ("n-0.lab".to_owned(), [10, 0, 0, 4].into()));
+        assert_eq!(parse_node("n=fd00::1").unwrap().1, "fd00::1".parse::<IpAddr>().unwrap());
+        for wrong in ["n", "=10.0.0.4", "N=10.0.0.4", "n=10.0.0", "-n=10.0.0.4", "n_=10.0.0.4"] {
+            assert!(parse_node(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_api_url_has_a_host_and_nothing_behind_it() {
+        for right in ["https://api.lab.test:6443", "https://10.0.0.4/", "https://[fd00::1]:6443"] {
+            assert!(parse_api_url(right).is_ok(), "{right}");
+        }
+        for wrong in ["http://api.lab.test", "api.lab.test", "https://", "https://a/b", "https://a?b", ""] {
+            assert!(parse_api_url(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_node_may_have_several_addresses_and_networks_one_of_each_family() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let nodes =
+            vec![("b".to_owned(), ip("10.0.0.2")), ("a".to_owned(), ip("10.0.0.1")), ("b".to_owned(), ip("::2"))];
+        let wishes = Wishes { nodes, ..Wishes::default() };
+        let (nodes, asked) = wishes.nodes();
+        assert!(asked);
+        assert_eq!(nodes[1], Node { name: "b".to_owned(), addresses: vec![ip("10.0.0.2"), ip("::2")] });
+        let networks = |texts: &[&str]| Wishes {
+            service_networks: texts.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Wishes::default()
+        };
+        assert!(networks(&["10.0.0.0/16", "fd00::/112"]).check().is_ok());
+        assert!(networks(&["10.0.0.0/16", "10.1.0.0/16"]).check().is_err());
+        assert_eq!(Wishes::default().service_networks().len(), 1);
+    }
+}

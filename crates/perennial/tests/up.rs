@@ -1,0 +1,119 @@
+//! `perennial up` from outside: what is in its directory, how it starts, goes on and stops.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common {
+    pub(crate) mod up;
+}
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use common::up::{Up, directory, up};
+use perennial_x509::{Certificate, Purpose, Verification, read_certificates, verify};
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_directory_is_all_it_needs_and_nobody_else_can_read_it() {
+    let top = directory();
+    let data = top.path().join("data");
+    let running = Up::start(&data, &[]);
+    assert!(running.said.starts_with("Perennial is up at https://127.0.0.1:"), "{}", running.said);
+    assert!(running.said.contains("(new)"));
+    assert_eq!(running.said.lines().filter(|line| line.starts_with("  kubectl ")).count(), 3);
+    assert_eq!(mode(&data), 0o700);
+    for file in ["kubeconfig", "token", "perennial.db"] {
+        assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+    }
+    assert!(running.stop("-INT").success());
+}
+
+#[test]
+fn two_at_once_are_refused_and_the_first_goes_on() {
+    let top = directory();
+    let data = top.path().join("data");
+    let running = Up::start(&data, &[]);
+    let second = up(&data, &[]).output().unwrap();
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    assert!(said.contains("is in use: perennial up runs on it already"), "{said}");
+    assert!(running.stop("-TERM").success());
+}
+
+#[test]
+fn until_ready_returns_and_the_next_one_goes_on() {
+    let top = directory();
+    let data = top.path().join("data");
+    let ready = up(&data, &["--until-ready"]).output().unwrap();
+    assert!(ready.status.success(), "{}", String::from_utf8_lossy(&ready.stderr));
+    let before = parts(&data);
+    let running = Up::start(&data, &[]);
+    assert!(running.said.contains("(continued)"), "{}", running.said);
+    let after = parts(&data);
+    // The port may be another; who everybody is stays.
+    assert_eq!(before["client-certificate-data"], after["client-certificate-data"]);
+    assert_eq!(before["certificate-authority-data"], after["certificate-authority-data"]);
+    assert!(running.stop("-INT").success());
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_is_made() {
+    let top = directory();
+    let data = top.path().join("data");
+    for (arguments, expected) in [
+        (["--node", "N=10.0.0.4"], "is no DNS name"),
+        (["--node", "n"], "expected NAME=IP"),
+        (["--api-url", "http://api.example.com"], "accepted is https://HOST"),
+        (["--service-network", "10.0.0.0/16,10.1.0.0/16"], "one IPv4 and one IPv6"),
+        (["--cluster-domain", "Lab"], "is no DNS name"),
+    ] {
+        let refused = up(&data, &arguments).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(!refused.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    }
+    assert!(!data.exists());
+    fs::write(top.path().join("letter"), "dear").unwrap();
+    let refused = up(top.path(), &[]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("choose a new or empty directory"), "{said}");
+}
+
+#[test]
+fn its_own_certificates_are_rows_of_the_catalog() {
+    let top = directory();
+    let data = top.path().join("data");
+    assert!(up(&data, &["--until-ready"]).output().unwrap().status.success());
+    let parts = parts(&data);
+    let certificate = |name: &str| -> Certificate { read_certificates(&decoded(&parts[name])).unwrap().remove(0) };
+    let admin = certificate("client-certificate-data");
+    assert_eq!(admin.facts().subject.common_name().as_deref(), Some("system:admin"));
+    assert_eq!(admin.facts().subject.organizations(), ["system:masters"]);
+    assert!(!admin.facts().allows_server_auth());
+    let ca = certificate("certificate-authority-data");
+    assert!(ca.facts().may_sign() && ca.facts().subject.common_name().unwrap().contains("localhost-serving-signer"));
+    let wrong = Verification {
+        leaf: &admin,
+        intermediates: &[],
+        anchors: &[ca],
+        at: admin.facts().validity.not_before,
+        purpose: &Purpose::Client,
+    };
+    assert!(verify(&wrong).is_err(), "clients and servers have different signers");
+}
+
+/// The scalars of a kubeconfig that hold something in base64.
+fn parts(data: &Path) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(data.join("kubeconfig")).unwrap();
+    let lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+    lines.filter(|(name, _)| name.ends_with("-data")).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn decoded(text: &str) -> Vec<u8> {
+    use base64::prelude::{BASE64_STANDARD, Engine};
+    BASE64_STANDARD.decode(text.trim_matches('"')).unwrap()
+}
