@@ -9,12 +9,15 @@ OUT ?= out/demo-$(shell date +%Y%m%d-%H%M%S)
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
-.PHONY: help up test test-fast test-fuzz bench lint generate tools tools-cargo
+.PHONY: help up demo test test-fast test-fuzz bench lint generate tools tools-cargo
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-up: ## Make every certificate of a new cluster from examples/install-config.yaml
+up: ## Start an embedded control plane in out/up; Ctrl-C stops it
+	cargo run --quiet --release --bin perennial -- up --data-dir out/up
+
+demo: ## Make every certificate of a new cluster from examples/install-config.yaml
 	cargo run --quiet --release --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
 
 test: tools test-fuzz ## Install what the tests need, and run all of them
@@ -36,6 +39,8 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
 bench: ## Measure, each figure beside its limit
 	cargo bench --quiet -p perennial-core --bench plan
 	cargo bench --quiet -p perennial --bench day1
+	@tools/ensure kubernetes
+	cargo bench --quiet -p perennial --bench api
 
 lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
 	cargo fmt --all --check

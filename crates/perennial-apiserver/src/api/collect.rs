@@ -47,7 +47,10 @@ impl Api {
 
     async fn collect_once(&self) -> Result<usize, ApiError> {
         let registry = self.registry();
-        let ending = self.ending_namespaces(&registry);
+        let ending = self.ending(&registry, "", "namespaces");
+        // The name of a definition is that under which its objects are stored. Not from the registry: it learns of a
+        // change after the store, and nobody would come back.
+        let ending_definitions = self.ending(&registry, "apiextensions.k8s.io", "customresourcedefinitions");
         let mut deleted = 0;
         let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
         for resource in registry.iter().filter(|resource| resource.is_stored) {
@@ -56,7 +59,8 @@ impl Api {
                 continue;
             }
             for (key, stored) in self.store().list(&resource.storage, None, None).1 {
-                let is_ending = resource.is_ending || resource.namespaced && ending.contains(&*key.namespace);
+                let is_ending = ending_definitions.contains(&*resource.storage)
+                    || resource.namespaced && ending.contains(&*key.namespace);
                 if is_ending || self.is_orphan(&registry, resource, &key, &stored) {
                     deleted += usize::from(self.discard(resource, &key, &stored).await?);
                 }
@@ -65,8 +69,8 @@ impl Api {
         for name in &ending {
             deleted += usize::from(self.end_namespace(&registry, name).await?);
         }
-        for resource in registry.iter().filter(|resource| resource.is_ending) {
-            deleted += usize::from(self.end_definition(&registry, resource).await?);
+        for name in &ending_definitions {
+            deleted += usize::from(self.end_definition(&registry, name).await?);
         }
         Ok(deleted)
     }
@@ -106,10 +110,11 @@ impl Api {
         found.is_some_and(|stored| text(&object(resource, &stored), "uid") == field("uid"))
     }
 
-    fn ending_namespaces(&self, registry: &Registry) -> BTreeSet<String> {
-        let Some(namespaces) = registry.get("", "v1", "namespaces") else { return BTreeSet::new() };
-        let all = self.store().list(&namespaces.storage, None, None).1.into_iter();
-        let ending = all.filter(|(_, stored)| object(namespaces, stored)["metadata"]["deletionTimestamp"].is_string());
+    /// The names of those that are to end.
+    fn ending(&self, registry: &Registry, group: &str, plural: &str) -> BTreeSet<String> {
+        let Some(resource) = registry.get(group, "v1", plural) else { return BTreeSet::new() };
+        let all = self.store().list(&resource.storage, None, None).1.into_iter();
+        let ending = all.filter(|(_, stored)| object(resource, stored)["metadata"]["deletionTimestamp"].is_string());
         ending.map(|(key, _)| key.name.to_string()).collect()
     }
 
@@ -124,13 +129,13 @@ impl Api {
     }
 
     /// Removes a definition that is to end, once there are no objects of its kind.
-    async fn end_definition(&self, registry: &Registry, resource: &Resource) -> Result<bool, ApiError> {
+    async fn end_definition(&self, registry: &Registry, name: &str) -> Result<bool, ApiError> {
         let definitions = registry.get("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let Some(definitions) = definitions else { return Ok(false) };
-        if !self.store().list(&resource.storage, None, None).1.is_empty() {
+        if !self.store().list(name, None, None).1.is_empty() {
             return Ok(false);
         }
-        self.end(definitions, &format!("{}.{}", resource.plural, resource.group)).await
+        self.end(definitions, name).await
     }
 
     /// Removes what is empty now, unless somebody holds it or was quicker.

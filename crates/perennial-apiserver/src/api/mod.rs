@@ -244,6 +244,11 @@ impl Api {
         }
     }
 
+    /// Changes an object by a merge patch (RFC 7396).
+    pub async fn merge(&self, at: &Objects, patch: &Value, options: &WriteOptions) -> Result<Written, ApiError> {
+        self.patch(at, |object| crate::patch::merge(object, patch), options).await
+    }
+
     /// Puts an object in the place of what was stored, unless it has changed since the caller has seen it.
     async fn replace(
         &self,

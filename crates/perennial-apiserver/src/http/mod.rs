@@ -124,7 +124,7 @@ async fn patch(
     options: &WriteOptions,
 ) -> Result<Written, ApiError> {
     match kind {
-        Kind::MergePatch => api.patch(at, |object| crate::patch::merge(object, body), options).await,
+        Kind::MergePatch => api.merge(at, body, options).await,
         Kind::JsonPatch => api.patch(at, |object| crate::patch::json(object, body), options).await,
         Kind::StrategicMergePatch if resource.schema.is_none() => {
             api.patch(at, |object| crate::patch::strategic(object, body), options).await

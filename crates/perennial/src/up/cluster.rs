@@ -7,7 +7,8 @@ use anyhow::Context;
 use perennial_api::crds;
 use perennial_apiserver::api::{Api, WriteOptions, Written};
 use perennial_apiserver::path::Objects;
-use perennial_apiserver::status::Reason;
+use perennial_apiserver::selector::Selector;
+use perennial_apiserver::status::{ApiError, Reason};
 use perennial_core::catalog::{BundleHome, Catalog};
 use serde_json::{Value, json};
 
@@ -99,7 +100,7 @@ async fn ensure(api: &Api, at: &Objects, wanted: Value, asked: Asked, prepared: 
         Err(error) => return Err(error).with_context(failed),
         Ok(_) if asked == Asked::No => {}
         Ok(old) => {
-            let mut new = merge(api, at, &wanted).await.with_context(failed)?.object;
+            let mut new = api.merge(at, &wanted, &options()).await.with_context(failed)?.object;
             if has_status {
                 new = merge_status(api, at, &wanted).await.with_context(failed)?.object;
             }
@@ -111,25 +112,9 @@ async fn ensure(api: &Api, at: &Objects, wanted: Value, asked: Asked, prepared: 
     Ok(())
 }
 
-async fn merge(api: &Api, at: &Objects, wanted: &Value) -> Result<Written, perennial_apiserver::status::ApiError> {
-    api.patch(
-        at,
-        |object| {
-            json_patch::merge(object, wanted);
-            Ok(())
-        },
-        &options(),
-    )
-    .await
-}
-
-async fn merge_status(
-    api: &Api,
-    at: &Objects,
-    wanted: &Value,
-) -> Result<Written, perennial_apiserver::status::ApiError> {
+async fn merge_status(api: &Api, at: &Objects, wanted: &Value) -> Result<Written, ApiError> {
     let at = Objects { subresource: Some("status".to_owned()), ..at.clone() };
-    merge(api, &at, &json!({"status": wanted["status"]})).await
+    api.merge(&at, &json!({"status": wanted["status"]}), &options()).await
 }
 
 /// A definition that is there is never overwritten: whose it is, is not known.
@@ -149,7 +134,7 @@ async fn keep_definition(api: &Api, wanted: &Value, prepared: &mut Prepared) -> 
 }
 
 fn list_is_empty(api: &Api, at: &Objects) -> anyhow::Result<bool> {
-    Ok(api.list(at, &perennial_apiserver::selector::Selector::default(), None, Some(1))?.items.is_empty())
+    Ok(api.list(at, &Selector::default(), None, Some(1))?.items.is_empty())
 }
 
 /// Those that every cluster has, and every one that the catalog writes to.

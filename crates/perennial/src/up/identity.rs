@@ -180,11 +180,7 @@ impl Maker<'_> {
             let whole = Objects { name: None, ..at.clone() };
             self.api.create(&whole, wanted, &options()).await.with_context(failed)?;
         } else {
-            let edit = |object: &mut Value| {
-                json_patch::merge(object, &wanted);
-                Ok(())
-            };
-            self.api.patch(at, edit, &options()).await.with_context(failed)?;
+            self.api.merge(at, &wanted, &options()).await.with_context(failed)?;
         }
         Ok(())
     }
