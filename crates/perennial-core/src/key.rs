@@ -172,6 +172,7 @@ impl TryFrom<String> for KeySpec {
 mod tests {
     use super::*;
 
+    /// P13, P14: by strength, and ECDSA where it is equal.
     #[test]
     fn the_stronger_of_two_keys() {
         let check = |a: &str, b: &str, stronger: &str| {
@@ -188,6 +189,7 @@ mod tests {
         check("RSA 3072", "RSA 3072", "RSA 3072");
     }
 
+    /// P12: what is unknown is none.
     #[test]
     fn a_kind_of_key_in_parts() {
         let parts = |key: KeySpec| (key.algorithm(), key.key_size(), key.curve().map(Curve::name));
@@ -212,6 +214,7 @@ mod tests {
         }
     }
 
+    /// P12, P13: a size of 1024 bits cannot even be asked for.
     #[test]
     fn a_kind_of_key_survives_its_text() {
         for key in KeySpec::ALL {

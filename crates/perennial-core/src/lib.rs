@@ -7,6 +7,7 @@ pub mod forecast;
 pub mod install;
 pub mod issuance;
 pub mod key;
+mod nearest;
 pub mod plan;
 pub mod policy;
 pub mod rules;

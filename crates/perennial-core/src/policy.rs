@@ -192,6 +192,7 @@ mod tests {
         assert_eq!(format!("{} from {}", resolved.key, resolved.source), expected, "{name} under {words:?}");
     }
 
+    /// P07, P09, P10.
     #[test]
     fn the_most_specific_level_wins() {
         let all = "defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521";
@@ -213,6 +214,7 @@ mod tests {
         assert_eq!(policy.resolve(None, Usage::Serving).source, PolicySource::Category);
     }
 
+    /// P08.
     #[test]
     fn a_peer_takes_the_stronger_of_serving_and_client() {
         let name = "etcd-server";

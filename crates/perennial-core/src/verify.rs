@@ -6,10 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::Purpose;
-use crate::plan::{Draft, Planner, edges_of_leaf, states};
+use crate::plan::{Draft, Planner, every_edge, states};
 use crate::snapshot::{Slot, Snapshot};
 use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence, Version};
-use crate::wiring::{instances, presented_slot};
+use crate::wiring::presented_slot;
 
 /// An edge with one certificate of its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -59,33 +59,30 @@ pub fn verify(planner: &Planner<'_>, snapshot: &Snapshot) -> Vec<Checked> {
     let wiring = planner.wiring();
     let draft = Draft::new(snapshot);
     let mut checked = Vec::new();
-    for (number, edge) in wiring.edges().iter().enumerate() {
+    for touched in every_edge(wiring, &draft) {
+        let edge = &wiring.edges()[touched.edge];
         let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { continue };
-        for instance in instances(row, snapshot) {
-            let touched = edges_of_leaf(wiring, &draft, row, &instance, &[edge.presents], false);
-            let touched: Vec<_> = touched.into_iter().filter(|touched| touched.edge == number).collect();
-            let presented = presented_slot(row, edge.presents, &instance);
-            for state in states(wiring, &draft, &touched) {
-                checked.push(Checked {
-                    edge: state.name.to_string(),
-                    verifier: edge.edge.verifier.name,
-                    trust: edge.trust.clone(),
-                    presenter: edge.edge.presenter.name,
-                    presented: presented.clone(),
-                    row: row.id,
-                    purpose: edge.edge.purpose,
-                    evidence: weakest(&state),
-                    versions: (state.bundles.len(), state.leaves.len()),
-                    state: judge(&state, snapshot.taken_at),
-                });
-            }
+        let presented = presented_slot(row, edge.presents, &touched.instance);
+        for state in states(wiring, &draft, std::slice::from_ref(&touched)) {
+            checked.push(Checked {
+                edge: state.name.to_string(),
+                verifier: edge.edge.verifier.name,
+                trust: edge.trust.clone(),
+                presenter: edge.edge.presenter.name,
+                presented: presented.clone(),
+                row: row.id,
+                purpose: edge.edge.purpose,
+                evidence: weakest(&state),
+                versions: (state.bundles.len(), state.leaves.len()),
+                state: judge(&state, snapshot.taken_at),
+            });
         }
     }
     checked
 }
 
 fn judge(state: &EdgeState, now: Timestamp) -> State {
-    if state.bundles.is_empty() || state.leaves.is_empty() {
+    if state.is_idle() {
         return State::Nothing;
     }
     match state.holds(now) {

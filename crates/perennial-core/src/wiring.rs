@@ -81,7 +81,7 @@ impl EdgeWiring<'_> {
     pub fn name_of(&self, instance: &Instance) -> Arc<str> {
         match instance {
             Instance::Cluster => self.name.clone(),
-            Instance::Node { name, .. } => self.name.replace("<node>", name).into(),
+            Instance::Node { name, .. } => self.name.replace(NODE, name).into(),
             Instance::Service { namespace, secret, .. } => format!("{} ({namespace}/{secret})", self.name).into(),
         }
     }
@@ -198,6 +198,21 @@ impl<'c> Wiring<'c> {
         &self.edges
     }
 
+    /// Whether an edge is called so, for all its instances or for any one, be it there or not.
+    pub fn is_edge(&self, name: &str) -> bool {
+        let is_called = |edge: &EdgeWiring<'_>| {
+            let Some(rest) = name.strip_prefix(edge.name.as_ref()) else {
+                let parts = edge.name.split_once(NODE);
+                return parts.is_some_and(|(before, after)| {
+                    name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(|it| !it.is_empty())
+                });
+            };
+            let is_of_services = self.row(edge.row).is_some_and(|wired| wired.row.scope == Scope::Service);
+            rest.is_empty() || is_of_services && rest.starts_with(" (") && rest.ends_with(')')
+        };
+        self.edges.iter().any(is_called)
+    }
+
     /// The edges whose verifier reads this slot.
     pub fn readers(&self, trust: &Slot) -> &[usize] {
         self.readers.get(trust).map_or(&[], Vec::as_slice)
@@ -275,6 +290,8 @@ impl<'c> Wiring<'c> {
 }
 
 const BOOTSTRAP: &str = "bootstrap control plane";
+/// What stands for the name of a node.
+const NODE: &str = "<node>";
 
 fn wire_bundle(bundle: &Bundle) -> BundleWiring<'_> {
     let (home, key) = match bundle.home {
@@ -407,11 +424,11 @@ mod tests {
             kube-apiserver accepts day1/admin-kubeconfig-client of kubectl: openshift-kube-apiserver/client-ca:ca-bundle.crt <- file:day1/admin-kubeconfig-client
             kube-apiserver accepts day1/kubelet-client of new node: openshift-kube-apiserver/client-ca:ca-bundle.crt <- file:day1/kubelet-client
             node accepts internal-loadbalancer-serving-certkey of kube-apiserver: openshift-config-managed/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/internal-loadbalancer-serving-certkey:tls.crt
-            control-plane processes accepts localhost-serving-cert-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-serving-cert-certkey:tls.crt
-            control-plane processes accepts localhost-recovery-serving-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-recovery-serving-certkey:tls.crt
-            pods accepts service-network-serving-certkey of kube-apiserver: openshift-kube-controller-manager/serviceaccount-ca:ca-bundle.crt <- openshift-kube-apiserver/service-network-serving-certkey:tls.crt
+            control-plane process accepts localhost-serving-cert-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-serving-cert-certkey:tls.crt
+            control-plane process accepts localhost-recovery-serving-certkey of kube-apiserver: openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt <- openshift-kube-apiserver/localhost-recovery-serving-certkey:tls.crt
+            pod accepts service-network-serving-certkey of kube-apiserver: openshift-kube-controller-manager/serviceaccount-ca:ca-bundle.crt <- openshift-kube-apiserver/service-network-serving-certkey:tls.crt
             kubelet accepts kubelet-client of kube-apiserver: openshift-config-managed/kube-apiserver-client-ca:ca-bundle.crt <- openshift-kube-apiserver/kubelet-client:tls.crt
-            extension API servers accepts aggregator-client of kube-apiserver: openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt <- openshift-kube-apiserver/aggregator-client:tls.crt
+            extension API server accepts aggregator-client of kube-apiserver: openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt <- openshift-kube-apiserver/aggregator-client:tls.crt
             kube-controller-manager accepts aggregator-client of kube-apiserver: openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt <- openshift-kube-apiserver/aggregator-client:tls.crt
             kube-apiserver accepts kube-controller-manager-client-cert-key of kube-controller-manager: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-controller-manager/kube-controller-manager-client-cert-key:tls.crt
             kube-apiserver accepts kube-scheduler-client-cert-key of kube-scheduler: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-scheduler/kube-scheduler-client-cert-key:tls.crt
@@ -420,6 +437,8 @@ mod tests {
             kube-apiserver accepts node-system-admin-client of administrator on a node: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-apiserver-operator/node-system-admin-client:tls.crt
             kube-apiserver accepts any by csr-signer of kubelet as a client: openshift-kube-apiserver/client-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
             kube-apiserver accepts any by csr-signer of kubelet as a server: openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
+            monitoring accepts any by csr-signer of kubelet: openshift-config-managed/kubelet-serving-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
+            kube-controller-manager accepts any by csr-signer of monitoring: openshift-kube-controller-manager/client-ca:ca-bundle.crt <- openshift-kube-controller-manager/csr-signer:tls.crt
             etcd accepts etcd-peer-m0 of etcd as a server: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-peer-m0.crt
             etcd accepts etcd-peer-m0 of etcd as a client: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-peer-m0.crt
             kube-apiserver accepts etcd-serving-m0 of etcd: openshift-kube-apiserver/etcd-serving-ca:ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-serving-m0.crt
@@ -428,7 +447,7 @@ mod tests {
             etcd accepts etcd-client of etcd operator: openshift-etcd/etcd-all-bundles:server-ca-bundle.crt <- openshift-etcd-operator/etcd-client:tls.crt
             monitoring accepts etcd-serving-metrics-m0 of etcd: openshift-etcd-operator/etcd-metric-serving-ca:ca-bundle.crt <- openshift-etcd/etcd-all-certs:etcd-serving-metrics-m0.crt
             etcd accepts etcd-metric-client of monitoring: openshift-etcd/etcd-all-bundles:metrics-ca-bundle.crt <- openshift-etcd-operator/etcd-metric-client:tls.crt
-            consumers of the service CA accepts service-serving of pods of the Service (shop/web-tls): openshift-config-managed/service-ca:ca-bundle.crt <- shop/web-tls:tls.crt
+            consumer of the service CA accepts service-serving of pod of the Service (shop/web-tls): openshift-config-managed/service-ca:ca-bundle.crt <- shop/web-tls:tls.crt
         "#]].assert_eq(&text);
     }
 }

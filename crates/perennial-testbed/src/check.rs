@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::{ToolError, tools};
+use crate::{ToolError, kubernetes, tools};
 
 /// Has promtool read a page of metrics; it fails on what Prometheus cannot parse and on names against its conventions.
 pub fn promtool_check_metrics(text: &str) -> Result<(), ToolError> {
@@ -13,7 +13,7 @@ pub fn promtool_check_metrics(text: &str) -> Result<(), ToolError> {
 
 /// A kubeconfig as kubectl reads it, with keys and certificates in full.
 pub fn kubectl_view(kubeconfig: &Path) -> Result<serde_json::Value, ToolError> {
-    let mut kubectl = Command::new("kubectl");
+    let mut kubectl = Command::new(kubernetes::program("kubectl")?);
     kubectl.args(["config", "view", "--raw", "--output", "json", "--kubeconfig"]).arg(kubeconfig);
     let answer = tools::ask(&mut kubectl, b"")?;
     serde_json::from_str(&answer).map_err(|_| ToolError::garbled("kubectl config view", "JSON", answer))

@@ -71,10 +71,15 @@ impl ToolError {
 /// Runs a command to its end, whatever its exit code.
 pub(crate) fn run(command: &mut Command) -> Result<Output, ToolError> {
     let tool = command.get_program().to_string_lossy().into_owned();
-    command.output().map_err(|source| match source.kind() {
+    command.output().map_err(|source| not_started(tool, source))
+}
+
+/// Why a program did not start.
+pub(crate) fn not_started(tool: String, source: io::Error) -> ToolError {
+    match source.kind() {
         io::ErrorKind::NotFound => ToolError::Missing { tool },
         _ => ToolError::Start { tool, source },
-    })
+    }
 }
 
 /// Runs a command that must succeed, with `input` on its standard input, and returns its standard output.

@@ -99,7 +99,7 @@ fn one_certificate_is_shown_with_what_depends_on_it() {
     };
     let (names, bundles, verifiers) = about("service-ca");
     assert_eq!((names.join(" "), bundles.join(" ")), ("service-ca".to_owned(), "signing-cabundle".to_owned()));
-    assert_eq!(verifiers, ["consumers of the service CA"]);
+    assert_eq!(verifiers, ["consumer of the service CA"]);
     // By the name of its Secret too.
     assert_eq!(about("signing-key").0, ["service-ca"]);
 

@@ -133,7 +133,7 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
         WAITING
         openshift-kube-controller-manager/csr-signer (csr-signer)
           waits for     rollout on openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3,
-                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at revision 3,
+                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at revision 3 and
                         openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-2 at revision 3
           until         2026-01-02T00:00:00Z (in 4h43m) at the latest
           otherwise     kube-apiserver accepts any by csr-signer of kubelet as a server would break at 2026-01-01T19:31:02Z:

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use super::{
-    Bundle, BundleHome, BundleInput, Catalog, Certificate, Custody, Day, Edge, Home, Leaf, MAX_COMMON_NAME, Purpose,
-    Row, Scope, Signer, SubjectRule, Succession, Trust,
+    Bundle, BundleHome, BundleInput, Catalog, Certificate, Copied, Custody, Day, Delivery, Edge, Home, Leaf,
+    MAX_COMMON_NAME, Object, Place, Purpose, Row, Scope, Signer, SubjectRule, Succession, Trust,
 };
 use crate::policy::{Category, Usage};
 
@@ -43,6 +43,14 @@ pub(super) fn defects(catalog: &Catalog) -> Vec<Defect> {
     for (place, owners) in shared_places(catalog) {
         found.at(&place, vec![format!("belongs to {} at once", owners.join(" and "))]);
     }
+    found.0
+}
+
+/// Where something is kept or repeated for somebody whom no edge names.
+pub(super) fn unread(catalog: &Catalog) -> Vec<Defect> {
+    let mut found = Found::default();
+    catalog.rows.iter().for_each(|row| found.at(row.id, unread_copies(catalog, row)));
+    catalog.bundles.iter().for_each(|bundle| found.at(bundle.id, unread_bundles(catalog, bundle)));
     found.0
 }
 
@@ -203,6 +211,37 @@ fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Ve
     problems
 }
 
+/// Where a row is repeated for somebody, an edge says for whom; or its delivery says that nobody reads it there.
+fn unread_copies(catalog: &Catalog, row: &Row) -> Vec<String> {
+    let is_read = |copy: &Copied| {
+        catalog.edges.iter().any(|edge| match edge.leaf {
+            Leaf::Row(id) => id == row.id && edge.presenter.place == Place::Object(copy.object),
+            // Its copy is what issues on request.
+            Leaf::AnyBy(id) => id == row.id,
+        })
+    };
+    let unread = row.copies.iter().filter(|copy| copy.delivery != Delivery::Indirect && !is_read(copy));
+    unread.map(|copy| unread_text(copy.object, copy.delivery)).collect()
+}
+
+/// Where a bundle is kept or repeated for somebody, an edge says for whom; or its delivery says that nobody reads it there.
+fn unread_bundles(catalog: &Catalog, bundle: &Bundle) -> Vec<String> {
+    let BundleHome::ConfigMap(home) = bundle.home else { return Vec::new() };
+    let is_read = |object| {
+        let reads =
+            |edge: &Edge| edge.trust == Trust::Bundle(bundle.id) && edge.verifier.place == Place::Object(object);
+        catalog.edges.iter().any(reads)
+    };
+    let places = bundle.copies.iter().map(|copy| (copy.object, copy.delivery));
+    let places = [(home.object, bundle.delivery)].into_iter().chain(places);
+    let unread = places.filter(|(object, delivery)| *delivery != Delivery::Indirect && !is_read(*object));
+    unread.map(|(object, delivery)| unread_text(object, delivery)).collect()
+}
+
+fn unread_text(object: Object, delivery: Delivery) -> String {
+    format!("is {delivery} in {object}, but no edge says who reads it there")
+}
+
 fn edge_problems(catalog: &Catalog, edge: &Edge) -> Vec<String> {
     let (Leaf::Row(id) | Leaf::AnyBy(id)) = edge.leaf;
     let Some(row) = catalog.row(id) else { return vec![format!("{id} does not exist")] };
@@ -265,7 +304,7 @@ fn shared_places(catalog: &Catalog) -> Vec<(String, Vec<&'static str>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Object, Span};
+    use super::super::Span;
     use super::*;
 
     #[test]
@@ -518,6 +557,47 @@ mod tests {
             &[
                 "kube-apiserver accepts any by csr-signer of kubelet: client-ca never holds csr-signer, which signs it",
                 "kube-apiserver accepts any by csr-signer of kubelet: csr-controller-ca never holds csr-signer, which signs it",
+                "monitoring accepts any by csr-signer of kubelet: csr-controller-ca never holds csr-signer, which signs it",
+                "kube-controller-manager accepts any by csr-signer of monitoring: client-ca never holds csr-signer, which signs it",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_repeated_for_somebody_has_a_reader() {
+        let without = |verifier: &'static str, object: &'static str| {
+            move |catalog: &mut Catalog| {
+                let is_there = |edge: &Edge| matches!(edge.verifier.place, Place::Object(it) if it.name == object);
+                catalog.edges.retain(|edge| !(edge.verifier.name == verifier && is_there(edge)));
+            }
+        };
+        let check = |change: &dyn Fn(&mut Catalog), expected: &[&str]| {
+            let mut catalog = Catalog::builtin().clone();
+            change(&mut catalog);
+            assert_eq!(catalog.unread().iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        };
+        check(&|_| {}, &[]);
+        check(
+            &without("kube-controller-manager", "client-ca"),
+            &[
+                "client-ca: is reloaded (10m) in openshift-kube-controller-manager/client-ca, but no edge says who reads it \
+               there",
+            ],
+        );
+        // The home of a bundle, like its copies.
+        check(
+            &without("pod", "serviceaccount-ca"),
+            &[
+                "serviceaccount-ca: is revisioned in openshift-kube-controller-manager/serviceaccount-ca, but no edge says \
+               who reads it there",
+            ],
+        );
+        let is_scheduler = |edge: &Edge| edge.presenter.name == "kube-scheduler";
+        check(
+            &|catalog| catalog.edges.retain(|edge| !is_scheduler(edge)),
+            &[
+                "kube-scheduler-client-cert-key: is reloaded (10m) in openshift-kube-scheduler/kube-scheduler-client-cert-key, \
+               but no edge says who reads it there",
             ],
         );
     }

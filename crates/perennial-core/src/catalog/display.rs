@@ -11,7 +11,13 @@ use super::types::{
 
 impl Serialize for Signer {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match self {
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Signer::Itself => "(self)",
             Signer::Row(id) => id,
         })

@@ -70,7 +70,7 @@ pub(super) const EDGES: &[Edge] = &[
     Edge { verifier: CONTROL_PLANE, ..api_serves("localhost-recovery-serving-certkey") },
     Edge {
         // The controller manager writes it to the kube-root-ca.crt of every namespace.
-        verifier: reads("pods", KCM, "serviceaccount-ca", Delivery::Relayed { within: Span::minutes(10) }),
+        verifier: reads("pod", KCM, "serviceaccount-ca", Delivery::Relayed { within: Span::minutes(10) }),
         trust: Trust::Bundle("serviceaccount-ca"),
         ..api_serves("service-network-serving-certkey")
     },
@@ -83,7 +83,7 @@ pub(super) const EDGES: &[Edge] = &[
         purpose: CLIENT,
     },
     Edge {
-        verifier: reads("extension API servers", KAS, "aggregator-client-ca", HOT),
+        verifier: reads("extension API server", KAS, "aggregator-client-ca", HOT),
         trust: Trust::Bundle("kube-apiserver-aggregator-client-ca"),
         presenter: api("aggregator-client", HOT),
         leaf: Leaf::Row("aggregator-client"),
@@ -135,6 +135,22 @@ pub(super) const EDGES: &[Edge] = &[
         leaf: Leaf::AnyBy("csr-signer"),
         purpose: SERVER,
     },
+    Edge {
+        // Copied to where Prometheus and the metrics server read it.
+        verifier: reads("monitoring", MANAGED, "kubelet-serving-ca", HOT),
+        trust: Trust::Bundle("csr-controller-ca"),
+        presenter: Party { name: "kubelet", place: Place::File("kubelet-server-current.pem"), delivery: NEVER },
+        leaf: Leaf::AnyBy("csr-signer"),
+        purpose: SERVER,
+    },
+    Edge {
+        // Whoever scrapes the controller manager has requested a certificate, too.
+        verifier: reads("kube-controller-manager", KCM, "client-ca", HOT),
+        trust: Trust::Bundle("client-ca"),
+        presenter: Party { name: "monitoring", place: Place::File("metrics-client-certs"), delivery: NEVER },
+        leaf: Leaf::AnyBy("csr-signer"),
+        purpose: CLIENT,
+    },
     // etcd: peers are servers and clients of each other.
     Edge { purpose: SERVER, ..etcd("etcd-peer-<node>", "etcd-all-bundles/server") },
     Edge { purpose: CLIENT, ..etcd("etcd-peer-<node>", "etcd-all-bundles/server") },
@@ -170,10 +186,10 @@ pub(super) const EDGES: &[Edge] = &[
     },
     // Services.
     Edge {
-        verifier: reads("consumers of the service CA", MANAGED, "service-ca", SERVICE_CA_CONSUMER),
+        verifier: reads("consumer of the service CA", MANAGED, "service-ca", SERVICE_CA_CONSUMER),
         trust: Trust::Bundle("signing-cabundle"),
         presenter: Party {
-            name: "pods of the Service",
+            name: "pod of the Service",
             place: Place::Object(object("<namespace>", "<secret>")),
             delivery: SERVICE_CA_CONSUMER,
         },
@@ -188,7 +204,7 @@ const REVISIONED: Delivery = Delivery::Revisioned;
 const NEVER: Delivery = Delivery::Never;
 
 /// The other processes of a control-plane node, which reach the API server on localhost.
-const CONTROL_PLANE: Party = reads("control-plane processes", KAS, "kube-apiserver-server-ca", REVISIONED);
+const CONTROL_PLANE: Party = reads("control-plane process", KAS, "kube-apiserver-server-ca", REVISIONED);
 
 const fn reads(name: &'static str, namespace: &'static str, object_name: &'static str, delivery: Delivery) -> Party {
     Party { name, place: Place::Object(object(namespace, object_name)), delivery }

@@ -135,6 +135,12 @@ impl Catalog {
     pub fn defects(&self) -> Vec<Defect> {
         check::defects(self)
     }
+
+    /// Where something is kept or repeated for somebody whom no edge names: empty for the built-in one. A part of it may
+    /// lack readers and be whole otherwise, so this is no defect.
+    pub fn unread(&self) -> Vec<Defect> {
+        check::unread(self)
+    }
 }
 
 impl Row {

@@ -68,9 +68,8 @@ impl<'a> Draft<'a> {
 
     /// The keys of an object that hold something.
     pub(crate) fn keys_of(&self, object: &str) -> Vec<Slot> {
-        let from = format!("{object}:");
-        let in_snapshot = self.snapshot.secrets.keys().skip_while(|slot| slot.to_string() < from);
-        let slots = in_snapshot.take_while(|slot| slot.object_text() == object);
+        let slots = self.snapshot.secrets.range(Slot::before_keys_of(object)..).map(|(slot, _)| slot);
+        let slots = slots.take_while(|slot| slot.object_text() == object);
         slots.filter(|slot| *self.secret(slot) != Observed::Absent).cloned().collect()
     }
 

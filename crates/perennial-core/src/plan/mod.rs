@@ -11,13 +11,14 @@ mod proof;
 mod step;
 #[cfg(test)]
 mod tests;
+mod touched;
 mod versions;
 
 pub use step::{Action, Bridge, CopyItem, Issue, Pending, Publication, Report, Risk, Step};
 
 pub(crate) use draft::Draft;
 use pass::Pass;
-pub(crate) use proof::{edges_of_leaf, states};
+pub(crate) use touched::{every_edge, states};
 
 use crate::catalog::{Catalog, Day, Instance, Row, Signer};
 use crate::policy::Usage;
@@ -56,7 +57,10 @@ impl<'c> Planner<'c> {
     pub fn plan(&self, snapshot: &Snapshot, scope: &Scope) -> Report {
         let mut pass = Pass::new(&self.wiring, snapshot);
         match scope {
-            Scope::All => self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None),
+            Scope::All => {
+                self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None);
+                pass.look_at_edges();
+            }
             Scope::Signer(id) => {
                 let family = self.family(id);
                 let bundles = family.first().map(|row| self.flows_into(row.id)).unwrap_or_default();

@@ -1,18 +1,20 @@
 //! Whether a write is safe, and if not, what it waits for.
 
+use std::collections::BTreeSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::draft::Draft;
+use super::draft::{Draft, Undo};
 use super::step::{Action, Risk, Step};
+use super::touched::{Touched, states};
 use super::versions::after;
 use crate::catalog::{BundleInput, Delivery, Instance, Leaf, Row, Signer, Span};
 use crate::rules::Waiting;
 use crate::snapshot::Slot;
-use crate::spec::Host;
 use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
-use crate::wiring::{Presents, Wiring, copy_slot, instances, presented_slot};
+use crate::wiring::{Presents, Wiring, copy_slot, presented_slot};
 
 /// The time in which everything is looked at at least once.
 const RESYNC: Span = Span::minutes(10);
@@ -20,67 +22,25 @@ const RESYNC: Span = Span::minutes(10);
 /// The time that a new revision of static pods needs on all nodes, with some to spare.
 pub(super) const ROLLOUT: Span = Span::minutes(120);
 
-/// An edge with the certificate of one instance, as a write touches it.
-#[derive(Debug, Clone)]
-pub(crate) struct Touched {
-    pub(crate) edge: usize,
-    pub(crate) instance: Instance,
-    pub(crate) hosts: Arc<[Host]>,
-}
-
 /// What came of trying a write.
 pub(super) enum Outcome {
-    /// It is safe, and done in the draft. What is broken all the same.
-    Safe(Vec<Risk>),
-    /// It must wait, and was not done. What breaks before waiting helps.
-    Waits(Waiting, Vec<Risk>),
+    /// It is safe, and done in the draft.
+    Safe(Broken),
+    /// It must wait, and was not done.
+    Waits {
+        waiting: Waiting,
+        /// What breaks before waiting helps.
+        risks: Vec<Risk>,
+        /// When more does.
+        more_at: Option<Timestamp>,
+    },
 }
 
-/// The edges on which a certificate of a row is presented, from these of its slots; perhaps without those that may break.
-pub(crate) fn edges_of_leaf(
-    wiring: &Wiring<'_>,
-    draft: &Draft<'_>,
-    row: &Row,
-    instance: &Instance,
-    presented: &[Presents],
-    spare_consented: bool,
-) -> Vec<Touched> {
-    let Some(wired) = wiring.row(row.id) else { return Vec::new() };
-    let hosts: Arc<[Host]> =
-        row.resolve_hosts(&draft.snapshot().cluster, instance).map(Arc::from).unwrap_or_else(|_| Arc::from([]));
-    // Of all instances of an edge, or of this one.
-    let consented = |edge: &usize| {
-        let (edge, consent) = (&wiring.edges()[*edge], &draft.snapshot().settings.consent);
-        consent.contains(edge.name.as_ref()) || consent.contains(edge.name_of(instance).as_ref())
-    };
-    let edges = wired.edges.iter().copied().filter(|edge| presented.contains(&wiring.edges()[*edge].presents));
-    edges
-        .filter(|edge| !(spare_consented && consented(edge)))
-        .map(|edge| Touched { edge, instance: instance.clone(), hosts: hosts.clone() })
-        .collect()
-}
-
-/// The edges whose verifier reads a bundle here.
-pub(crate) fn edges_of_bundle(wiring: &Wiring<'_>, draft: &Draft<'_>, slot: &Slot) -> Vec<Touched> {
-    let mut touched = Vec::new();
-    for edge in wiring.readers(slot) {
-        let edge = &wiring.edges()[*edge];
-        let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { continue };
-        for instance in instances(row, draft.snapshot()) {
-            let of_row = edges_of_leaf(wiring, draft, row, &instance, &[edge.presents], true);
-            touched.extend(of_row.into_iter().filter(|touched| wiring.edges()[touched.edge].trust == *slot));
-        }
-    }
-    touched
-}
-
-pub(crate) fn states(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> Vec<EdgeState> {
-    let state = |touched: &Touched| {
-        let edge = &wiring.edges()[touched.edge];
-        let row = wiring.row(edge.row)?.row;
-        Some(draft.edge_state(edge, row, &touched.instance, &touched.hosts))
-    };
-    touched.iter().filter_map(state).collect()
+/// What is broken after a safe write all the same, and which of it with consent.
+#[derive(Debug, Default)]
+pub(super) struct Broken {
+    pub(super) risks: Vec<Risk>,
+    pub(super) consented: BTreeSet<String>,
 }
 
 /// Whether a write may wait for ever, or something ends or is missing without it.
@@ -108,60 +68,213 @@ pub(super) fn attempt(
     flow: &[Step],
     urgency: Urgency,
 ) -> Outcome {
-    let now = draft.snapshot().taken_at;
-    let mut before = states(wiring, draft, touched);
-    let is_missing: Vec<bool> = before.iter().map(|edge| edge.leaves.is_empty()).collect();
-    if let Urgency::Replaces { .. } = urgency {
-        for (touched, edge) in touched.iter().zip(&mut before).filter(|(_, edge)| edge.leaves.is_empty()) {
-            edge.leaves = ghosts(wiring, draft, touched);
+    let (trial, undo) = Trial::of(wiring, draft, step, touched, flow, urgency);
+    let (trial, may_break) = trial.without_consented();
+    let Err(refusal) = trial.proved(trial.now) else {
+        return Outcome::Safe(trial.broken().and_with_consent(&may_break));
+    };
+    let patience = Patience::of_all(wiring, draft, &trial, urgency);
+    let refused = Risk::from(refusal.as_ref());
+    let lacking = |refusal: &Refusal| lacking(wiring, draft, &trial, refusal);
+    if let Some(waiting) = trial.wait_for(*refusal, patience, lacking) {
+        draft.undo(undo);
+        return trial.put_off(waiting);
+    }
+    // It cannot be put off: what it breaks, now or later, goes with it.
+    let mut broken = trial.broken();
+    if !broken.risks.iter().any(|risk| risk.edge == refused.edge) {
+        broken.risks.push(refused);
+    }
+    Outcome::Safe(broken.and_with_consent(&may_break))
+}
+
+/// A write on trial: the edges that it touches, as they are and as they would be.
+struct Trial {
+    touched: Vec<Touched>,
+    /// For each of them, whether nothing is there to present.
+    is_missing: Vec<bool>,
+    before: Vec<EdgeState>,
+    after: Vec<EdgeState>,
+    now: Timestamp,
+    /// How long their last reader may take.
+    longest: SignedDuration,
+}
+
+impl Trial {
+    /// Makes the write in the draft, and says how to take it back.
+    fn of(
+        wiring: &Wiring<'_>,
+        draft: &mut Draft<'_>,
+        step: &Step,
+        touched: &[Touched],
+        flow: &[Step],
+        urgency: Urgency,
+    ) -> (Trial, Undo) {
+        let mut touched = touched.to_vec();
+        // What may break comes last.
+        touched.sort_by_key(|it| it.is_consented);
+        let mut before = states(wiring, draft, &touched);
+        let is_missing: Vec<bool> = before.iter().map(|edge| edge.leaves.is_empty()).collect();
+        if let Urgency::Replaces { .. } = urgency {
+            for (touched, edge) in touched.iter().zip(&mut before).filter(|(_, edge)| edge.leaves.is_empty()) {
+                edge.leaves = ghosts(wiring, draft, touched);
+            }
+        }
+        let undo = draft.apply(step);
+        let copies: Vec<_> = flow.iter().map(|copy| draft.apply(copy)).collect();
+        let after = states(wiring, draft, &touched);
+        copies.into_iter().rev().for_each(|copy| draft.undo(copy));
+        let (now, longest) = (draft.snapshot().taken_at, longest_lag(wiring, draft, &touched));
+        (Trial { touched, is_missing, before, after, now, longest }, undo)
+    }
+
+    /// The edges that must not break, and those that may.
+    fn without_consented(mut self) -> (Trial, Trial) {
+        let at = self.touched.partition_point(|it| !it.is_consented);
+        let may_break = Trial {
+            touched: self.touched.split_off(at),
+            is_missing: self.is_missing.split_off(at),
+            before: self.before.split_off(at),
+            after: self.after.split_off(at),
+            now: self.now,
+            longest: self.longest,
+        };
+        (self, may_break)
+    }
+
+    /// Whether nobody would stop trusting anybody if it were made at this instant.
+    fn proved(&self, at: Timestamp) -> Result<(), Box<Refusal>> {
+        let horizon = after(at, self.longest);
+        prove(&Write { before: &self.before, after: &self.after, now: at, horizon })
+    }
+
+    /// What is broken after it. What was never there does not count as broken.
+    fn broken(&self) -> Broken {
+        let existed = self.before.iter().zip(&self.after).filter(|(before, _)| !before.leaves.is_empty());
+        let risk = |(_, after): (_, &EdgeState)| {
+            let broken = after.holds(self.now).err()?;
+            Some(Risk { edge: after.name.to_string(), at: self.now, broken })
+        };
+        Broken { risks: existed.filter_map(risk).collect(), consented: BTreeSet::new() }
+    }
+
+    /// Each edge that it breaks, and when first.
+    fn breaks(&self) -> impl Iterator<Item = Risk> {
+        let (now, horizon) = (self.now, after(self.now, self.longest));
+        let edges = self.before.iter().zip(&self.after).map(|(before, after)| (from_ref(before), from_ref(after)));
+        let refused = edges.filter_map(move |(before, after)| prove(&Write { before, after, now, horizon }).err());
+        refused.map(|refusal| Risk::from(refusal.as_ref()))
+    }
+
+    /// It waits. What breaks only long after the last reader has had its time is not yet a risk.
+    fn put_off(&self, waiting: Waiting) -> Outcome {
+        let broken = self.breaks_up_to(waiting.until().unwrap_or(Timestamp::MAX));
+        let (risks, later): (Vec<Risk>, Vec<Risk>) =
+            broken.into_iter().partition(|risk| risk.at <= after(self.now, self.longest));
+        let more_at = later.iter().filter_map(|risk| risk.at.checked_sub(self.longest).ok()).min();
+        Outcome::Waits { waiting, risks, more_at }
+    }
+
+    /// What breaks without it, up to this instant.
+    fn breaks_up_to(&self, limit: Timestamp) -> Vec<Risk> {
+        let first_break = |edge: &EdgeState| {
+            edge.holds(self.now).ok()?;
+            let (at, broken) = instants_after(edge, self.now)
+                .take_while(|at| *at <= limit)
+                .find_map(|at| edge.holds(at).err().map(|broken| (at, broken)))?;
+            Some(Risk { edge: edge.name.to_string(), at, broken })
+        };
+        self.before.iter().filter_map(first_break).collect()
+    }
+
+    /// What a refused write waits for: until it is safe, or cannot be put off any longer; none where that is so now.
+    fn wait_for(
+        &self,
+        mut refusal: Refusal,
+        patience: Patience,
+        lacking: impl Fn(&Refusal) -> Vec<String>,
+    ) -> Option<Waiting> {
+        for end in self.ends_of_use().into_iter().take_while(|end| *end <= patience.hopeful) {
+            match self.proved(end) {
+                Ok(()) => return Some(Waiting::Trust { until: Some(end), refusal: Box::new(refusal) }),
+                // Who stands in the way longest is who is waited for.
+                Err(later) => refusal = *later,
+            }
+        }
+        // Somebody must load it first; or what stands in the way ends by itself.
+        let mut bundles = self.before.iter().flat_map(|edge| &edge.bundles);
+        let is_rollout = bundles.find(|it| it.name == refusal.broken.bundle).is_some_and(is_loaded_at_restart);
+        let last = if is_rollout { patience.hopeful } else { patience.hopeless };
+        if last <= self.now {
+            return None;
+        }
+        let instants: BTreeSet<Timestamp> = self.before.iter().flat_map(EdgeState::instants).collect();
+        let ends_itself = instants.into_iter().filter(|at| self.now < *at).find(|at| self.proved(*at).is_ok());
+        let until = [Some(last).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
+        Some(if is_rollout {
+            Waiting::Rollout { lacking: lacking(&refusal), until, refusal: Box::new(refusal) }
+        } else {
+            Waiting::Trust { until, refusal: Box::new(refusal) }
+        })
+    }
+
+    /// The instants at which what was superseded goes out of use.
+    fn ends_of_use(&self) -> BTreeSet<Timestamp> {
+        let versions = self.before.iter().flat_map(|edge| edge.bundles.iter().chain(&edge.leaves));
+        let end = |version: &Version| match version.in_use {
+            InUse::Always => None,
+            InUse::Until(end) => Some(end).filter(|end| self.now < *end),
+        };
+        versions.filter_map(end).collect()
+    }
+}
+
+/// Everybody who must load something first: who is refused for, and who else would refuse for the same reason.
+fn lacking(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, refusal: &Refusal) -> Vec<String> {
+    let mut lacking = vec![refusal.broken.bundle.clone()];
+    for ((touched, before), after) in trial.touched.iter().zip(&trial.before).zip(&trial.after) {
+        let (Some(old), Some(new)) = (before.leaves.last(), after.leaves.last()) else { continue };
+        let lacks = |bundle: &&Version| {
+            is_loaded_at_restart(bundle)
+                && before.fits(bundle, old, refusal.at).is_ok()
+                && after.fits(bundle, new, refusal.at).is_err()
+        };
+        for bundle in before.bundles.iter().filter(lacks) {
+            let holders = draft.holders(&wiring.edges()[touched.edge].trust, bundle);
+            lacking.extend(holders.into_iter().filter(|name| !lacking.contains(name)).collect::<Vec<_>>());
         }
     }
-    let undo = draft.apply(step);
-    let copies: Vec<_> = flow.iter().map(|copy| draft.apply(copy)).collect();
-    let after_it = states(wiring, draft, touched);
-    copies.into_iter().rev().for_each(|copy| draft.undo(copy));
-    let longest = longest_lag(wiring, draft, touched);
-    let proved = |at: Timestamp| {
-        let horizon = after(at, longest);
-        prove(&Write { before: &before, after: &after_it, now: at, horizon })
-    };
-    let risks = || {
-        let broken = |edge: &EdgeState| {
-            let broken = edge.holds(now).err()?;
-            Some(Risk { edge: edge.name.to_string(), at: now, broken })
-        };
-        // What was never there does not count as broken.
-        let existed = before.iter().zip(&after_it).filter(|(before, _)| !before.leaves.is_empty());
-        existed.filter_map(|(_, after)| broken(after)).collect()
-    };
-    let Err(refusal) = proved(now) else { return Outcome::Safe(risks()) };
-    let patience = match urgency {
-        Urgency::None => Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX },
-        Urgency::Replaces { missing_until } => {
-            let edges = touched.iter().zip(&before).zip(is_missing);
-            let of = |((touched, edge), is_missing)| {
-                if is_missing {
-                    Patience { hopeful: missing_until, hopeless: missing_until }
-                } else {
-                    Patience::of(wiring, draft, touched, edge, now)
-                }
-            };
-            edges.map(of).fold(Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX }, Patience::least)
+    lacking
+}
+
+/// Whether nothing but a restart brings its holder another one.
+fn is_loaded_at_restart(version: &Version) -> bool {
+    version.in_use == InUse::Always && matches!(version.evidence, Evidence::Observed | Evidence::Unknown)
+}
+
+/// The instants after this one at which whether the edge holds may change, in order.
+pub(super) fn instants_after(edge: &EdgeState, now: Timestamp) -> impl Iterator<Item = Timestamp> {
+    edge.instants().filter(|at| now < *at).collect::<BTreeSet<_>>().into_iter()
+}
+
+impl Broken {
+    /// With what breaks because somebody consented, and is named all the same.
+    fn and_with_consent(mut self, may_break: &Trial) -> Broken {
+        self.risks.extend(may_break.broken().risks);
+        for risk in may_break.breaks() {
+            self.consented.insert(risk.edge.clone());
+            if !self.risks.iter().any(|known| known.edge == risk.edge) {
+                self.risks.push(risk);
+            }
         }
-    };
-    let refused = Risk { edge: refusal.edge.to_string(), at: refusal.at, broken: refusal.broken.clone() };
-    let Some(waiting) = wait_for(&before, *refusal, now, patience, proved) else {
-        // It cannot be put off: what it breaks, now or later, goes with it.
-        let mut risks: Vec<Risk> = risks();
-        if !risks.iter().any(|risk| risk.edge == refused.edge) {
-            risks.push(refused);
-        }
-        return Outcome::Safe(risks);
-    };
-    draft.undo(undo);
-    // What breaks only long after the last reader has had its time is not yet a risk.
-    let limit = waiting.until().unwrap_or(Timestamp::MAX).min(after(now, longest));
-    Outcome::Waits(waiting, breaks_before(&before, now, limit))
+        self
+    }
+
+    /// With what another write breaks.
+    pub(super) fn append(&mut self, other: Broken) {
+        self.risks.extend(other.risks);
+        self.consented.extend(other.consented);
+    }
 }
 
 /// What processes may present although its place is empty: what they were seen to hold, or else anything by an earlier
@@ -217,6 +330,20 @@ struct Patience {
 }
 
 impl Patience {
+    /// Of everybody on these edges: as long as the least patient.
+    fn of_all(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, urgency: Urgency) -> Patience {
+        let endless = Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX };
+        let Urgency::Replaces { missing_until } = urgency else { return endless };
+        let of = |((touched, edge), is_missing): ((&Touched, &EdgeState), &bool)| {
+            if *is_missing {
+                Patience { hopeful: missing_until, hopeless: missing_until }
+            } else {
+                Patience::of(wiring, draft, touched, edge, trial.now)
+            }
+        };
+        trial.touched.iter().zip(&trial.before).zip(&trial.is_missing).map(of).fold(endless, Patience::least)
+    }
+
     fn of(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched, edge: &EdgeState, now: Timestamp) -> Patience {
         let never = Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX };
         let (Some(bundle), Some(leaf)) = (edge.bundles.last(), edge.leaves.last()) else { return never };
@@ -239,49 +366,6 @@ impl Patience {
     }
 }
 
-/// What a refused write waits for: until it is safe, or cannot be put off any longer; none where that is so now.
-fn wait_for(
-    before: &[EdgeState],
-    mut refusal: Refusal,
-    now: Timestamp,
-    patience: Patience,
-    proved: impl Fn(Timestamp) -> Result<(), Box<Refusal>>,
-) -> Option<Waiting> {
-    let versions = before.iter().flat_map(|edge| edge.bundles.iter().chain(&edge.leaves));
-    let mut ends_of_use: Vec<Timestamp> = versions
-        .filter_map(|version| match version.in_use {
-            InUse::Always => None,
-            InUse::Until(end) => Some(end).filter(|end| now < *end),
-        })
-        .collect();
-    ends_of_use.sort_unstable();
-    ends_of_use.dedup();
-    for end in ends_of_use.into_iter().take_while(|end| *end <= patience.hopeful) {
-        match proved(end) {
-            Ok(()) => return Some(Waiting::Trust { until: Some(end), refusal: Box::new(refusal) }),
-            // Who stands in the way longest is who is waited for.
-            Err(later) => refusal = *later,
-        }
-    }
-    // Somebody must load it first; or what stands in the way ends by itself.
-    let mut bundles = before.iter().flat_map(|edge| &edge.bundles);
-    let refuser = bundles.find(|version| version.name == refusal.broken.bundle);
-    let is_rollout = refuser
-        .is_some_and(|it| it.in_use == InUse::Always && matches!(it.evidence, Evidence::Observed | Evidence::Unknown));
-    let last = if is_rollout { patience.hopeful } else { patience.hopeless };
-    if last <= now {
-        return None;
-    }
-    let ends_itself = ends(before, now).into_iter().find(|at| proved(*at).is_ok());
-    let until = [Some(last).filter(|last| *last < Timestamp::MAX), ends_itself].into_iter().flatten().min();
-    let refusal = Box::new(refusal);
-    Some(if is_rollout {
-        Waiting::Rollout { lacking: vec![refusal.broken.bundle.clone()], until, refusal }
-    } else {
-        Waiting::Trust { until, refusal }
-    })
-}
-
 fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> SignedDuration {
     let of = |delivery: Delivery| match delivery {
         Delivery::Reloaded { within } | Delivery::Relayed { within } => draft.lag(within),
@@ -292,37 +376,16 @@ fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> S
     longest.unwrap_or(SignedDuration::ZERO) + RESYNC.scaled(draft.snapshot().settings.time_scale)
 }
 
-/// The instants at which time alone may make a write safe: the end of a version's use, or of a certificate.
-fn ends(before: &[EdgeState], now: Timestamp) -> Vec<Timestamp> {
-    let mut ends: Vec<Timestamp> = before.iter().flat_map(EdgeState::instants).filter(|at| now < *at).collect();
-    ends.sort_unstable();
-    ends.dedup();
-    ends
-}
-
-/// What breaks by itself up to this instant.
-fn breaks_before(before: &[EdgeState], now: Timestamp, limit: Timestamp) -> Vec<Risk> {
-    let first_break = |edge: &EdgeState| {
-        edge.holds(now).ok()?;
-        let mut instants: Vec<Timestamp> = edge.instants().filter(|at| now < *at && *at <= limit).collect();
-        instants.sort_unstable();
-        let (at, broken) = instants.into_iter().find_map(|at| edge.holds(at).err().map(|broken| (at, broken)))?;
-        Some(Risk { edge: edge.name.to_string(), at, broken })
-    };
-    before.iter().filter_map(first_break).collect()
-}
-
 /// The copies that follow a certificate by themselves, as writes.
 pub(super) fn flow(wiring: &Wiring<'_>, row: &Row, instance: &Instance, home: &Slot) -> Vec<Step> {
     let copies = wiring.flows(row).into_iter().filter_map(|presents| match presents {
         Presents::Home => None,
         Presents::Copy(number) => Some(copy_slot(row, &row.copies[number], instance)),
     });
-    let step = |to: Slot| Step {
-        object: to.object_text().to_owned(),
-        action: Action::CopySecret(vec![super::CopyItem { from: Some(home.clone()), to }]),
-        restarts: Default::default(),
-        risks: Vec::new(),
+    let step = |to: Slot| {
+        let object = to.object_text().to_owned();
+        let item = super::CopyItem { from: Some(home.clone()), to };
+        Step::new(&object, Action::CopySecret(vec![item]), BTreeSet::new())
     };
     copies.map(step).collect()
 }

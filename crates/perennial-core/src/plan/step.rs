@@ -11,7 +11,7 @@ use crate::policy::PolicySource;
 use crate::rules::{BundleReason, Reason, Waiting};
 use crate::snapshot::Slot;
 use crate::spec::{CertificateSpec, Validity};
-use crate::trust::{Broken, CertificateId, Principal};
+use crate::trust::{Broken, CertificateId, Principal, Refusal};
 
 /// One write of one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,6 +25,8 @@ pub struct Step {
     pub restarts: BTreeSet<String>,
     /// Edges that are broken when this is done, with or without it.
     pub risks: Vec<Risk>,
+    /// Those of them that it breaks because somebody consented.
+    pub consented: BTreeSet<String>,
 }
 
 /// What is written.
@@ -151,10 +153,23 @@ pub struct Report {
     pub steps: Vec<Step>,
     /// What is due and waits.
     pub waiting: Vec<Pending>,
-    /// What breaks before waiting can help.
+    /// What breaks before waiting can help; in a plan of everything also what is broken already and not mended by it at once.
     pub risks: Vec<Risk>,
     /// Nothing changes before this instant unless something happens; the end of time, if nothing ever does.
     pub next_look: Timestamp,
+}
+
+impl Step {
+    /// A write of an object by which nothing breaks.
+    pub(super) fn new(object: &str, action: Action, restarts: BTreeSet<String>) -> Step {
+        Step { object: object.to_owned(), action, restarts, risks: Vec::new(), consented: BTreeSet::new() }
+    }
+}
+
+impl From<&Refusal> for Risk {
+    fn from(refusal: &Refusal) -> Risk {
+        Risk { edge: refusal.edge.to_string(), at: refusal.at, broken: refusal.broken.clone() }
+    }
 }
 
 impl fmt::Display for Step {

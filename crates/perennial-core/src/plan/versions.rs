@@ -135,6 +135,13 @@ impl Draft<'_> {
         versions.finish(self.served(slot, state, evidence))
     }
 
+    /// Everybody who was seen to hold this version of a bundle; or else the version itself.
+    pub(crate) fn holders(&self, slot: &Slot, version: &Version) -> Vec<String> {
+        let held = self.snapshot().held_bundles.get(slot).into_iter().flatten().map(|held| self.held(slot, held));
+        let names: Vec<String> = held.filter(|held| same_set(held, version)).map(|held| held.name).collect();
+        if names.is_empty() { vec![version.name.clone()] } else { names }
+    }
+
     /// What processes were seen to hold of a certificate.
     pub(crate) fn held_leaves(&self, slot: &Slot) -> Vec<Version> {
         let held = self.snapshot().held_secrets.get(slot).into_iter().flatten();

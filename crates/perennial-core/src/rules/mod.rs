@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, Published, decide_bundle};
-pub use reason::{Reason, Waiting};
+pub use reason::{Reason, Waiting, first_few};
 pub use secret::{SignerCase, TargetCase, decide_signer, decide_target};
 pub use timing::{Timing, canonical_hosts};
 

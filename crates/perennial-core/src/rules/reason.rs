@@ -104,6 +104,11 @@ pub enum Waiting {
         /// When it is.
         opens_at: Timestamp,
     },
+    /// It is there, and stays; but it is not valid yet, and nobody accepts it.
+    Validity {
+        /// When it is.
+        begins_at: Timestamp,
+    },
     /// Somebody else writes the objects of its component.
     OtherWriter {
         /// The object.
@@ -152,11 +157,21 @@ impl Waiting {
         match self {
             Waiting::SignerTooYoung { until }
             | Waiting::Window { opens_at: until }
+            | Waiting::Validity { begins_at: until }
             | Waiting::Breaker { until, .. }
             | Waiting::Policy { until, .. } => Some(*until),
             Waiting::Trust { until, .. } | Waiting::Rollout { until, .. } | Waiting::Signer { until, .. } => *until,
             Waiting::OtherWriter { .. } | Waiting::Hosts { .. } | Waiting::Pace { .. } => None,
         }
+    }
+}
+
+/// Three names, and how many more there are.
+pub fn first_few(names: &[String]) -> String {
+    match names {
+        [first @ .., last] if names.len() <= 3 && !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        [one, two, three, more @ ..] if !more.is_empty() => format!("{one}, {two}, {three} and {} more", more.len()),
+        few => few.join(", "),
     }
 }
 
@@ -195,17 +210,38 @@ impl fmt::Display for Waiting {
             Waiting::Trust { until: Some(until), refusal } => write!(f, "until {until}: {refusal}"),
             Waiting::Trust { until: None, refusal } => write!(f, "until something changes: {refusal}"),
             Waiting::Rollout { lacking, refusal, .. } => {
-                write!(f, "rollout of {}: {refusal}", lacking.join(", "))
+                write!(f, "rollout of {}: {refusal}", first_few(lacking))
             }
             Waiting::Window { opens_at } => write!(f, "maintenance window opens at {opens_at}"),
+            Waiting::Validity { begins_at } => write!(f, "its own validity, which begins at {begins_at}"),
             Waiting::OtherWriter { object, writer } => write!(f, "{writer} is writing {object}"),
             Waiting::Signer { signer, .. } => write!(f, "its signer {signer} is not usable yet"),
             Waiting::Hosts { why } => write!(f, "its names are not known: {why}"),
             Waiting::Breaker { issued, since, until } => {
                 write!(f, "circuit breaker: issued {issued} times since {since}, not again before {until}")
             }
+            Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),
             Waiting::Policy { why, until } => write!(f, "the PKI resource cannot be read ({why}); kept until {until}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_names_three_are_told() {
+        let told =
+            |count: u8| first_few(&(b'a'..b'a' + count).map(|name| char::from(name).to_string()).collect::<Vec<_>>());
+        assert_eq!([0, 1, 2, 3].map(told), ["", "a", "a and b", "a, b and c"]);
+        assert_eq!([4, 9].map(told), ["a, b, c and 1 more", "a, b, c and 6 more"]);
+    }
+
+    #[test]
+    fn one_other_is_not_several() {
+        let pace = |in_flight| Waiting::Pace { in_flight }.to_string();
+        assert_eq!([1, 2].map(pace), ["another one is in the making", "2 others are in the making"]);
     }
 }

@@ -79,7 +79,13 @@ fn decide(case: &SignerCase<'_>, identity: &str, rules: impl Fn(&SecretState, &T
         Observed::Unreadable { why } => Verdict::Issue(Reason::Unreadable { why: why.clone() }),
         Observed::Present(secret) => {
             let timing = Timing::of(case.row, identity, secret, case.scale);
-            rules(secret, &timing).unwrap_or(Verdict::Keep { look_again: timing.next_after(case.now) })
+            let verdict = rules(secret, &timing).unwrap_or(Verdict::Keep { look_again: timing.next_after(case.now) });
+            let begins_at = secret.certificate.validity.not_before;
+            match verdict {
+                // It was made by a clock that was ahead. It stays, but nobody accepts it yet.
+                Verdict::Keep { .. } if case.now < begins_at => Verdict::Wait(Waiting::Validity { begins_at }),
+                verdict => verdict,
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::SignedDuration;
 
 use super::*;
-use crate::catalog::{Catalog, Row, TimeScale};
+use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
 use crate::spec::Validity;
 use crate::trust::fixtures::{day, ids, world};
 use crate::trust::{CertificateId, KeyId, Principal};
@@ -55,9 +55,12 @@ fn check_signer(found: &Observed<SecretState>, at: Timestamp, expected: &str) {
 }
 
 fn check_signer_with(found: &Observed<SecretState>, now: Timestamp, forced: Option<&str>, mode: Mode, expected: &str) {
+    assert_eq!(signer_verdict(found, now, forced, mode), expected);
+}
+
+fn signer_verdict(found: &Observed<SecretState>, now: Timestamp, forced: Option<&str>, mode: Mode) -> String {
     let row = row("kube-apiserver-to-kubelet-signer");
-    let case = SignerCase { row, found, forced, mode, now, scale: TimeScale::FULL };
-    assert_eq!(words(&decide_signer(&case)), expected);
+    words(&decide_signer(&SignerCase { row, found, forced, mode, now, scale: TimeScale::FULL }))
 }
 
 fn present(change: impl Fn(&mut SecretState)) -> Observed<SecretState> {
@@ -82,6 +85,7 @@ fn a_signer_is_issued_when_it_is_absent_unusable_or_asked_for() {
     check_signer(&present(garbled), day(1), "issue: bad expiry: \"soon\"");
 }
 
+/// X01.
 #[test]
 fn a_signer_is_due_to_the_second() {
     let found = present(|_| {});
@@ -158,6 +162,10 @@ impl Default for Asked<'_> {
 }
 
 fn check_target(found: &Observed<SecretState>, asked: &Asked<'_>, expected: &str) {
+    assert_eq!(target_verdict(found, asked), expected);
+}
+
+fn target_verdict(found: &Observed<SecretState>, asked: &Asked<'_>) -> String {
     let hosts: Vec<Host> = asked.hosts.iter().map(|host| Host::parse(host)).collect();
     let bundle: Vec<Principal> = asked.bundle.iter().map(|name| principal(name)).collect();
     let case = TargetCase {
@@ -175,13 +183,14 @@ fn check_target(found: &Observed<SecretState>, asked: &Asked<'_>, expected: &str
         signer_usable_at: day(asked.usable_on),
         bundle: &bundle,
     };
-    assert_eq!(words(&decide_target(&case)), expected);
+    words(&decide_target(&case))
 }
 
 fn leaf(days: i64) -> Observed<SecretState> {
     Observed::Present(secret("s1", days, &[]))
 }
 
+/// X01.
 #[test]
 fn a_leaf_is_due_to_the_second() {
     let at = |at| Asked { at, ..Asked::default() };
@@ -197,6 +206,7 @@ fn a_leaf_is_due_to_the_second() {
     check_target(&leaf(30), &recovery(day(30) + second()), "issue: already expired at day 30");
 }
 
+/// X02: 80 % waits for no signer's age.
 #[test]
 fn a_refresh_waits_until_verifiers_have_the_new_signer_but_not_for_the_old_one() {
     let asked = |at, usable_on| Asked { at, signer: "s2", usable_on, bundle: &["s1", "s2"], ..Asked::default() };
@@ -242,6 +252,7 @@ fn a_leaf_follows_a_new_signer_at_once_only_where_its_row_says_so() {
     check_target(&leaf(30), &asked("kubelet-client", 1), "keep, look again at day 15");
 }
 
+/// X11.
 #[test]
 fn names_are_compared_as_sets_and_addresses_as_addresses() {
     let check = |found: &[&str], wanted: &[&str], expected: &str| {
@@ -299,6 +310,10 @@ fn bundle(members: &str) -> Observed<BundleState> {
 
 /// A bundle whose current signer is `current`; `needed` is what live leaves still need.
 fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expected: &str) {
+    assert_eq!(bundle_verdict(found, needed, at), expected);
+}
+
+fn bundle_verdict(found: &Observed<BundleState>, needed: &str, at: Timestamp) -> String {
     let certificates = world(SIGNERS);
     let (current, needed) = (ids("current"), ids(needed));
     let allowance = SignedDuration::from_mins(5);
@@ -310,16 +325,16 @@ fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expe
         now: at,
         allowance,
     };
-    let verdict = decide_bundle(found, &inputs).map_or_else(
+    decide_bundle(found, &inputs).map_or_else(
         || "keep".to_owned(),
         |change| {
             let members: Vec<String> = change.members.iter().map(ToString::to_string).collect();
             format!("[{}]: {}", members.join(" "), change.reason)
         },
-    );
-    assert_eq!(verdict, expected);
+    )
 }
 
+/// X04.
 #[test]
 fn a_bundle_gains_the_signer_and_loses_only_what_has_expired() {
     check_bundle(&bundle("current"), "", day(9), "keep");
@@ -340,6 +355,7 @@ fn a_bundle_that_is_gone_is_rebuilt_from_what_leaves_still_need() {
     check_bundle(&unusable, "new", day(20), "[current new]: unusable: no PEM");
 }
 
+/// X07: the original stops at a damaged bundle; here it heals.
 #[test]
 fn a_damaged_bundle_keeps_what_can_be_read() {
     let state = BundleState {
@@ -376,4 +392,128 @@ fn a_record_that_the_certificate_contradicts_is_none() {
     assert_eq!(refresh(Some(day(0))), day(15));
     assert_eq!(refresh(Some(day(31))), from_the_bytes);
     assert_eq!(refresh(Some(day(-1))), from_the_bytes);
+}
+
+// The scenarios of the original's own tests, by their numbers in the reference. Where this one decides otherwise, a
+// comment says so.
+
+/// S01 to S06: signers.
+#[test]
+fn signers_in_the_scenarios_of_the_original() {
+    let annotated = |not_after, not_before| {
+        present(|it| (it.not_after, it.not_before) = (Annotation::clone(&not_after), Annotation::clone(&not_before)))
+    };
+    // Good annotations over no data: the original reports an error for ever; here corrupt data heals.
+    let empty = || Observed::Unreadable { why: "tls.crt is empty".to_owned() };
+    let (there, missing) = (Annotation::Readable, Annotation::Missing);
+    for (scenario, found, mode, expected) in [
+        ("S01", Observed::Absent, Mode::Normal, "issue: secret doesn't exist"),
+        ("S02", annotated(missing.clone(), missing.clone()), Mode::Normal, "issue: missing notAfter"),
+        ("S03", annotated(missing.clone(), there.clone()), Mode::Normal, "issue: missing notAfter"),
+        ("S04", annotated(there, missing), Mode::Normal, "issue: missing notBefore"),
+        ("S05", empty(), Mode::Normal, "issue: unusable: tls.crt is empty"),
+        ("S06", empty(), Mode::OnlyWhenExpired, "issue: unusable: tls.crt is empty"),
+        ("S06, with data", present(|_| {}), Mode::OnlyWhenExpired, "keep, look again at day 292"),
+    ] {
+        assert_eq!(signer_verdict(&found, day(1), None, mode), expected, "{scenario}");
+    }
+}
+
+/// B01 to B04: bundles. They have no mode: recovery keeps them up like everybody else.
+#[test]
+fn bundles_in_the_scenarios_of_the_original() {
+    for (scenario, found, expected) in [
+        ("B01", Observed::Absent, "[current]: configmap doesn't exist"),
+        ("B02", bundle("new"), "[current new]: signer update: added [current], removed []"),
+        ("B03", bundle("new + new"), "[current new]: signer update: added [current], removed []"),
+        ("B04", bundle("current"), "keep"),
+    ] {
+        assert_eq!(bundle_verdict(&found, "", day(20)), expected, "{scenario}");
+    }
+}
+
+/// T01 to T11: when a certificate is due. It lives for 90 minutes, is refreshed after 40, and is looked at in the middle
+/// of its life unless it has expired; a tenth of the refresh is for whoever verifies it by a new signer.
+#[test]
+fn certificates_in_the_scenarios_of_the_original() {
+    let minute = SignedDuration::from_mins(1);
+    let row = Row { succession: Succession::Refresh(Span::minutes(40)), ..*row("kubelet-client") };
+    let made = |annotation: Annotation| {
+        let mut secret = secret("s1", 1, &[]);
+        Arc::make_mut(&mut secret.certificate).validity.not_after = day(0) + 90 * minute;
+        secret.not_after = annotation;
+        Observed::Present(secret)
+    };
+    let (valid, early, middle, over) = (|| made(Annotation::Readable), 10, 45, 91);
+    let garbled = Annotation::Garbled("bad".to_owned());
+    let (normal, recovery) = (Mode::Normal, Mode::OnlyWhenExpired);
+    let (refreshed, expired) = ("issue: past its refresh time day 0+40m", "issue: already expired at day 0+90m");
+    for (scenario, found, at, signer_age, mode, expected) in [
+        ("T01", made(Annotation::Missing), middle, 60, normal, "issue: missing notAfter"),
+        ("T02", made(garbled), middle, 60, normal, "issue: bad expiry: \"bad\""),
+        ("T03", valid(), middle, 11, normal, refreshed),
+        // The original keeps it and says nothing; here it says what it waits for.
+        ("T04", valid(), middle, 0, normal, "wait: signer too young until day 0+49m"),
+        ("T05", valid(), middle, 60, recovery, "keep, look again at day 0+72m"),
+        ("T06", valid(), over, 60, recovery, expired),
+        ("T07", Observed::Absent, middle, 60, normal, "issue: secret doesn't exist"),
+        ("T08", valid(), early, 60, normal, "keep, look again at day 0+40m"),
+        ("T09", valid(), over, 60, normal, expired),
+        ("T10", valid(), early, 60, recovery, "keep, look again at day 0+40m"),
+        ("T11", valid(), over, 60, recovery, expired),
+    ] {
+        let now = day(0) + at * minute;
+        let case = TargetCase {
+            common: SignerCase { row: &row, found: &found, forced: None, mode, now, scale: TimeScale::FULL },
+            identity: "it",
+            hosts: &HostSet::new(),
+            signer: &principal("s2"),
+            signer_usable_at: now - signer_age * minute + 4 * minute,
+            bundle: &["s1", "s2"].map(principal),
+        };
+        let minutes = |text: String, number: i32| {
+            text.replace(&(day(0) + number * minute).to_string(), &format!("day 0+{number}m"))
+        };
+        assert_eq!((0..100).fold(words(&decide_target(&case)), minutes), expected, "{scenario}");
+    }
+}
+
+/// T12 to T15: by whom a certificate is. The original compares names; here a signature counts.
+#[test]
+fn issuers_in_the_scenarios_of_the_original() {
+    let (keep, gone) = ("keep, look again at day 15", "issue: issuer not in ca bundle");
+    for (scenario, names_issuer, bundle, expected) in [
+        ("T12", false, &["s1"][..], "issue: missing issuer name"),
+        ("T13", true, &["s1"], keep),
+        ("T14", true, &["s2"], gone),
+        ("T15", true, &["s2", "s1", "s3"], keep),
+    ] {
+        let mut found = secret("s1", 30, &[]);
+        found.names_issuer = names_issuer;
+        let asked = Asked { bundle, ..Asked::default() };
+        assert_eq!(target_verdict(&Observed::Present(found), &asked), expected, "{scenario}");
+    }
+}
+
+/// H01 to H05, and W03: which names are another set of names, in recovery as well.
+#[test]
+fn names_in_the_scenarios_of_the_original() {
+    let keep = |day: i64| format!("keep, look again at day {day}");
+    let differ = |extra: &str, missing: &str| {
+        format!("issue: hostnames differ: existing-not-required [{extra}], required-not-existing [{missing}]")
+    };
+    for (scenario, found, wanted, expected) in [
+        ("H01", &[][..], &["foo"][..], differ("", "foo")),
+        ("H02", &["foo"], &["foo"], keep(15)),
+        ("H03", &["foo", "bar"], &["foo"], differ("bar", "")),
+        ("H04", &["foo"], &["foo", "bar"], differ("", "bar")),
+        ("H05", &["foo", "baz"], &["foo", "bar"], differ("baz", "bar")),
+        ("W03", &["foo", "bar"], &["bar", "foo"], keep(15)),
+    ] {
+        for mode in [Mode::Normal, Mode::OnlyWhenExpired] {
+            let asked = Asked { row: "localhost-serving-cert-certkey", hosts: wanted, mode, ..Asked::default() };
+            let found = Observed::Present(secret("s1", 30, found));
+            assert_eq!(target_verdict(&found, &asked), expected, "{scenario}");
+        }
+    }
 }

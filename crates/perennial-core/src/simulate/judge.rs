@@ -20,6 +20,8 @@ pub(super) type Content = Arc<[Arc<CertificateFacts>]>;
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) name: Arc<str>,
+    /// The row of what is presented.
+    pub(super) row: &'static str,
     pub(super) trust: Slot,
     pub(super) presented: Slot,
     pub(super) verifier: Delivery,
@@ -49,6 +51,8 @@ pub(super) struct Wrong {
     pub(super) presented: Content,
     /// When the edge breaks without the write, at the latest by the time that its presenters need to come to another.
     pub(super) breaks_anyway: Option<Timestamp>,
+    /// When the life of what was presented last began.
+    pub(super) replaced_from: Option<Timestamp>,
 }
 
 /// What processes hold at the moment, for slots whose readers are watched.
@@ -104,7 +108,11 @@ impl Judge {
                 && without.broken(at).is_none()
             {
                 let breaks_anyway = without.breaks_by(now, later(now, without.time_to_replace(now)));
-                return Some(Wrong { edge: case.name.clone(), at, verifier_holds, presented, breaks_anyway });
+                // The newest is the first of them.
+                let replaced = without.leaves.first().and_then(|(content, _)| content.first());
+                let replaced_from = replaced.map(|leaf| leaf.validity.not_before);
+                let edge = case.name.clone();
+                return Some(Wrong { edge, at, verifier_holds, presented, breaks_anyway, replaced_from });
             }
         }
         None

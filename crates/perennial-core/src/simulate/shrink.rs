@@ -1,5 +1,7 @@
 //! The shortest reproduction of what must never happen.
 
+use std::mem::discriminant;
+
 use serde::Serialize;
 
 use super::{Decide, Options, Outcome, Scheduled, Simulation};
@@ -19,7 +21,8 @@ pub struct Reproduction {
 /// How many runs a search may take.
 const PATIENCE: usize = 200;
 
-/// Leaves out trouble, half of it at a time and then less, as long as something still breaks; and ends when it does.
+/// Leaves out trouble as long as something still breaks, and ends when it does: each kind of it, then half of it at a
+/// time and less, and in the end each alone until none can be left out.
 pub fn shortest(
     simulation: &Simulation<'_>,
     options: &Options,
@@ -29,25 +32,61 @@ pub fn shortest(
     let mut options = options.clone();
     let mut best = attempt(simulation, &options, script.to_vec(), decide)?;
     cut(&mut options, &mut best);
-    let mut size = best.faults.len().div_ceil(2);
-    let mut runs = 0;
-    while size > 0 && runs < PATIENCE {
-        let mut start = 0;
-        while start < best.faults.len() && runs < PATIENCE {
-            let mut fewer = best.faults.clone();
-            fewer.drain(start..(start + size).min(fewer.len()));
-            runs += 1;
-            match attempt(simulation, &options, fewer, decide) {
-                Some(found) => {
-                    best = found;
-                    cut(&mut options, &mut best);
-                }
-                None => start += size,
-            }
+    let mut search = Search { simulation, options, decide, best, runs: 0 };
+    let mut kinds = Vec::new();
+    for kind in search.best.faults.iter().map(|it| discriminant(&it.fault)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
+    }
+    for kind in kinds {
+        search.without(|_, it| discriminant(&it.fault) == kind);
+    }
+    let mut size = search.best.faults.len().div_ceil(2);
+    while size > 1 {
+        search.without_each(size);
         size /= 2;
     }
-    Some(best)
+    // What could not be left out at first may be, now that something else is.
+    while search.without_each(1) {}
+    Some(search.best)
+}
+
+struct Search<'s, 'c> {
+    simulation: &'s Simulation<'c>,
+    options: Options,
+    decide: &'s Decide<'s>,
+    best: Reproduction,
+    runs: usize,
+}
+
+impl Search<'_, '_> {
+    /// Leaves out these, if it breaks all the same.
+    fn without(&mut self, left_out: impl Fn(usize, &Scheduled) -> bool) -> bool {
+        let faults = self.best.faults.iter().enumerate();
+        let fewer: Vec<Scheduled> = faults.filter(|(at, it)| !left_out(*at, it)).map(|(_, it)| it.clone()).collect();
+        if self.runs >= PATIENCE || fewer.len() == self.best.faults.len() {
+            return false;
+        }
+        self.runs += 1;
+        let Some(found) = attempt(self.simulation, &self.options, fewer, self.decide) else { return false };
+        self.best = found;
+        cut(&mut self.options, &mut self.best);
+        true
+    }
+
+    /// Leaves out so many in a row, wherever that is possible; whether it was.
+    fn without_each(&mut self, size: usize) -> bool {
+        let (mut start, mut was_possible) = (0, false);
+        while start < self.best.faults.len() {
+            if self.without(|at, _| (start..start + size).contains(&at)) {
+                was_possible = true;
+            } else {
+                start += size;
+            }
+        }
+        was_possible
+    }
 }
 
 fn attempt(

@@ -19,7 +19,10 @@ pub(super) fn write(step: &Step) -> String {
             let kept = items.iter().filter(|item| item.from.is_some()).count();
             match items.iter().find_map(|item| item.from.as_ref()) {
                 Some(from) if kept == 1 => format!("copy of {} to {}", from.object_text(), step.object),
-                Some(from) => format!("copy of {} and {} others to {}", from.object_text(), kept - 1, step.object),
+                Some(from) => {
+                    let others = if kept == 2 { "1 other".to_owned() } else { format!("{} others", kept - 1) };
+                    format!("copy of {} and {others} to {}", from.object_text(), step.object)
+                }
                 None => format!("removal of what is gone from {}", step.object),
             }
         }

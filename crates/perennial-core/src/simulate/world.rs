@@ -280,6 +280,7 @@ fn case(edge: &EdgeWiring<'_>, row: &Row, instance: &Instance, snapshot: &Snapsh
     };
     Case {
         name,
+        row: row.id,
         trust: edge.trust.clone(),
         presented: presented_slot(row, edge.presents, instance),
         verifier: edge.edge.verifier.delivery,

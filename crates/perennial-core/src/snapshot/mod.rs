@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use settings::{Settings, Window};
+pub use settings::{Settings, UnknownName, Window};
 pub use slot::Slot;
 
 use crate::catalog::{ClusterFacts, Instance, ObjectName};
@@ -108,6 +108,9 @@ pub enum Incomplete {
         /// Where it wants it.
         slot: Slot,
     },
+    /// Somebody asked for something about what there is not.
+    #[error("the snapshot's {0}")]
+    Setting(UnknownName),
     /// A certificate is listed under another's id.
     #[error("the snapshot describes the certificate {found} under the id {id}")]
     Misplaced {
@@ -162,11 +165,12 @@ impl Snapshot {
         }
     }
 
-    /// Whether it is total and speaks only of certificates that it describes.
+    /// Whether it is total, and speaks only of certificates that it describes and of what the catalog names.
     pub fn check(&self, wiring: &Wiring<'_>) -> Result<(), Incomplete> {
         if self.version != Snapshot::VERSION {
             return Err(Incomplete::Version { found: self.version });
         }
+        self.settings.check(wiring).map_err(Incomplete::Setting)?;
         if let Some(slot) = wiring.secret_slots(self).into_iter().find(|slot| !self.secrets.contains_key(slot)) {
             return Err(Incomplete::Unobserved { kind: "secret", slot });
         }

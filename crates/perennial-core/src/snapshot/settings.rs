@@ -6,8 +6,10 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::TimeScale;
+use crate::catalog::{Day, TimeScale};
+use crate::nearest::nearest;
 use crate::rules::Mode;
+use crate::wiring::Wiring;
 
 /// How Perennial was told to behave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,25 @@ impl TryFrom<RawWindow> for Window {
     }
 }
 
+/// A setting that is about something that there is not: it would be without effect, and nobody would know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("settings.{field} names {found:?}, which is {what}: {}", .meant.as_ref().map_or_else(
+    || format!("accepted is {accepted}"),
+    |meant| format!("accepted is {accepted}; did you mean {meant:?}?")
+))]
+pub struct UnknownName {
+    /// The setting, as the file has it.
+    pub field: &'static str,
+    /// What stands there.
+    pub found: String,
+    /// What it is not.
+    pub what: &'static str,
+    /// What could stand there.
+    pub accepted: String,
+    /// What was probably meant.
+    pub meant: Option<String>,
+}
+
 const WEEK_MINUTES: i64 = 7 * 24 * 60;
 
 impl Default for Settings {
@@ -80,6 +101,32 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Whether everything that they name exists. An edge may be named with a node or a Service that has gone.
+    pub(super) fn check(&self, wiring: &Wiring<'_>) -> Result<(), UnknownName> {
+        let catalog = wiring.catalog;
+        let rows = || catalog.rows.iter().filter(|row| row.day == Day::Two);
+        let components = || rows().map(|row| row.component.owner()).collect::<BTreeSet<_>>();
+        if let Some(found) = self.forced.keys().find(|found| !rows().any(|row| row.id == found.as_str())) {
+            let (what, accepted) = ("no row of the running cluster", "a row of its catalog".to_owned());
+            return Err(unknown("forced", found, what, accepted, rows().map(|row| row.id)));
+        }
+        if let Some(found) = self.consent.iter().find(|found| !wiring.is_edge(found)) {
+            let (what, accepted) = ("no edge", "an edge as `perennial verify -o json` names it".to_owned());
+            return Err(unknown(
+                "consent",
+                found,
+                what,
+                accepted,
+                wiring.edges().iter().map(|edge| edge.name.as_ref()),
+            ));
+        }
+        if let Some(found) = self.taken_over.iter().find(|found| !components().contains(found.as_str())) {
+            let accepted = format!("one of {}", components().into_iter().collect::<Vec<_>>().join(", "));
+            return Err(unknown("takenOver", found, "no component", accepted, components()));
+        }
+        Ok(())
+    }
+
     /// When restarts are welcome next; none where they are now.
     pub fn next_window(&self, now: Timestamp) -> Option<Timestamp> {
         if self.windows.is_empty() {
@@ -88,6 +135,16 @@ impl Settings {
         let opening: Vec<Timestamp> = self.windows.iter().map(|window| window.opens_at(now)).collect();
         opening.into_iter().min().filter(|opens_at| now < *opens_at)
     }
+}
+
+fn unknown<'n>(
+    field: &'static str,
+    found: &str,
+    what: &'static str,
+    accepted: String,
+    names: impl IntoIterator<Item = &'n str>,
+) -> UnknownName {
+    UnknownName { field, found: found.to_owned(), what, accepted, meant: nearest(found, names).map(str::to_owned) }
 }
 
 impl Window {

@@ -58,6 +58,11 @@ impl Slot {
         self.0.split_once(':').map_or("", |(_, key)| key)
     }
 
+    /// What comes right before every key of an object in the order of slots; no place itself.
+    pub(crate) fn before_keys_of(object: &str) -> Slot {
+        Slot(format!("{object}:").into())
+    }
+
     /// Whether both are keys of the same object.
     pub fn is_beside(&self, other: &Slot) -> bool {
         self.object_text() == other.object_text()

@@ -96,6 +96,11 @@ impl EdgeState {
         outcome.map_err(|obstacle| Broken { bundle: bundle.name.clone(), leaf: leaf.name.clone(), obstacle })
     }
 
+    /// Whether there is nothing to trust or nothing to present.
+    pub fn is_idle(&self) -> bool {
+        self.bundles.is_empty() || self.leaves.is_empty()
+    }
+
     /// The instants at which whether it holds may change: each beginning, and the second after each end.
     pub fn instants(&self) -> impl Iterator<Item = Timestamp> {
         self.bundles.iter().chain(&self.leaves).flat_map(Version::instants)

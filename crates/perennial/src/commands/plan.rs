@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::{Action, CopyItem, Pending, Planner, Report, Risk, Scope, Step};
-use perennial_core::rules::{BundleReason, Waiting};
+use perennial_core::rules::{self, BundleReason, Waiting};
 
 use crate::commands::forecast::cause;
 use crate::exit::Found;
@@ -235,7 +235,7 @@ fn print_pending(report: &Report, pending: &Pending, out: &mut dyn Write) -> io:
 pub(super) fn print_waiting(now: Timestamp, waiting: &Waiting, out: &mut dyn Write) -> io::Result<()> {
     let (cause, refusal) = match waiting {
         Waiting::Trust { refusal, .. } => ("everybody to trust it".to_owned(), Some(refusal)),
-        Waiting::Rollout { lacking, refusal, .. } => (format!("rollout on {}", lacking.join(", ")), Some(refusal)),
+        Waiting::Rollout { lacking, refusal, .. } => (format!("rollout on {}", rules::first_few(lacking)), Some(refusal)),
         Waiting::SignerTooYoung { .. } => ("its new signer to reach everybody who verifies it".to_owned(), None),
         other => (other.to_string(), None),
     };

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Pass, restarted};
 use crate::catalog::{BundleInput, Day, Delivery};
-use crate::plan::proof::{self, Urgency};
+use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
+use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::rules::{BundleInputs, BundleReason, decide_bundle};
 use crate::snapshot::Slot;
@@ -71,13 +72,8 @@ impl Pass<'_, '_> {
         let grows = old.is_none_or(|old| self.grows(&old.members, &publication.members));
         let is_data = !matches!(reason, BundleReason::Unremembered);
         let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
-        let step = Step {
-            object: slot.object_text().to_owned(),
-            action: Action::Publish(vec![publication]),
-            restarts,
-            risks: Vec::new(),
-        };
-        let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, &slot) };
+        let step = Step::new(slot.object_text(), Action::Publish(vec![publication]), restarts);
+        let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, &slot) };
         match self.attempt(step, &touched, &[], Urgency::None) {
             Ok(()) => self.merge_last(),
             Err(waiting) => self.wait(&slot, name, None, waiting),
@@ -94,6 +90,7 @@ impl Pass<'_, '_> {
             bundles.append(more);
             before.restarts.append(&mut last.restarts);
             before.risks.append(&mut last.risks);
+            before.consented.append(&mut last.consented);
             self.report.steps.pop();
         }
     }
@@ -196,13 +193,10 @@ impl Pass<'_, '_> {
         }
         let grows = found.present().is_none_or(|old| self.grows(&old.members, &members));
         let is_data = found.present().is_none_or(|old| old.members != source.members);
-        let step = Step {
-            object: copy.object_text().to_owned(),
-            action: Action::CopyBundle(CopyItem { from: Some(home.clone()), to: copy.clone() }),
-            restarts: if is_data { restarted(copy, delivery) } else { BTreeSet::new() },
-            risks: Vec::new(),
-        };
-        let touched = if grows { Vec::new() } else { proof::edges_of_bundle(self.wiring, &self.draft, copy) };
+        let item = CopyItem { from: Some(home.clone()), to: copy.clone() };
+        let restarts = if is_data { restarted(copy, delivery) } else { BTreeSet::new() };
+        let step = Step::new(copy.object_text(), Action::CopyBundle(item), restarts);
+        let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, copy) };
         if let Err(waiting) = self.attempt(step, &touched, &[], Urgency::None) {
             self.wait(copy, name, None, waiting);
         }

@@ -5,6 +5,7 @@ use crate::catalog::{BundleInput, Instance, Row, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
+use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
@@ -91,14 +92,10 @@ impl<'c> Pass<'_, 'c> {
     fn issue(&mut self, row: &'c Row, instance: &Instance, slot: &Slot, reason: Reason) -> Result<(), Waiting> {
         self.may_issue(row, instance, slot, &reason)?;
         let issue = self.describe(row, instance, slot, reason)?;
-        let step = Step {
-            object: slot.object_text().to_owned(),
-            action: Action::Issue(Box::new(issue)),
-            restarts: super::restarted(slot, row.delivery),
-            risks: Vec::new(),
-        };
+        let restarts = super::restarted(slot, row.delivery);
+        let step = Step::new(slot.object_text(), Action::Issue(Box::new(issue)), restarts);
         let flows = self.wiring.flows(row);
-        let touched = proof::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows, true);
+        let touched = touched::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows);
         let flow = proof::flow(self.wiring, row, instance, slot);
         let missing_until = self.missing_until(row);
         self.attempt(step, &touched, &flow, Urgency::Replaces { missing_until })?;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{Pass, restarted};
 use crate::catalog::{CopyData, Delivery, Instance, Row};
-use crate::plan::proof::{self, Outcome, Urgency};
+use crate::plan::proof::{Broken, Urgency};
 use crate::plan::step::{Action, CopyItem, Step};
+use crate::plan::touched;
 use crate::snapshot::Slot;
 use crate::wiring::{Presents, copy_slot, instances};
 
@@ -51,71 +52,50 @@ impl<'c> Pass<'_, 'c> {
 
     fn copy_secret(&mut self, object: &str, items: &[Repeated<'c>]) {
         let Some(first) = items.first() else { return };
-        let (row, delivery, data) = (first.row, first.delivery, first.row.copies[first.number].data);
-        if self.is_foreign(&first.to, row.id, row.component) {
+        if self.is_foreign(&first.to, first.row.id, first.row.component) {
             return;
         }
-        let mut writes = Vec::new();
-        for item in items {
-            let Some(source) = self.draft.secret(&item.from).present() else { continue };
-            let is_there = self
-                .draft
-                .secret(&item.to)
-                .present()
-                .is_some_and(|copy| copy.certificate.id == source.certificate.id && copy.chain == source.chain);
-            if !is_there {
-                let touched = proof::edges_of_leaf(
-                    self.wiring,
-                    &self.draft,
-                    item.row,
-                    &item.instance,
-                    &[Presents::Copy(item.number)],
-                    true,
-                );
-                writes.push((CopyItem { from: Some(item.from.clone()), to: item.to.clone() }, item.row, touched));
-            }
-        }
+        let restarts = restarted(&first.to, first.delivery);
+        let step = |items: Vec<CopyItem>| Step::new(object, Action::CopySecret(items), restarts.clone());
         // What nothing is repeated from any more goes with the next write, or alone.
-        let gone: Vec<CopyItem> = if data == CopyData::UnderItsName {
-            let wanted = self.gathered(first.row.copies[first.number].object);
-            let stale = self.draft.keys_of(object).into_iter().filter(|slot| !wanted.contains(slot));
-            stale.map(|to| CopyItem { from: None, to }).collect()
-        } else {
-            Vec::new()
-        };
-        let restarts = restarted(&first.to, delivery);
-        let step = |items: Vec<CopyItem>| Step {
-            object: object.to_owned(),
-            action: Action::CopySecret(items),
-            restarts: restarts.clone(),
-            risks: Vec::new(),
-        };
+        let mut safe = self.stale(object, first);
+        let mut broken = Broken::default();
         // Each is proved by itself, so that one that must wait does not hold up the others; then all are one write.
-        let (mut safe, mut risks) = (gone, Vec::new());
-        for (item, row, touched) in writes {
-            let step = step(vec![item.clone()]);
-            let missing_until = self.missing_until(row);
-            match proof::attempt(
-                self.wiring,
-                &mut self.draft,
-                &step,
-                &touched,
-                &[],
-                Urgency::Replaces { missing_until },
-            ) {
-                Outcome::Safe(more) => {
+        for it in items.iter().filter(|it| self.is_due(it)).collect::<Vec<_>>() {
+            let presented = [Presents::Copy(it.number)];
+            let touched = touched::edges_of_leaf(self.wiring, &self.draft, it.row, &it.instance, &presented);
+            let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row) };
+            let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone() };
+            match self.try_out(&step(vec![item.clone()]), &touched, &[], urgency) {
+                Ok(more) => {
                     safe.push(item);
-                    risks.extend(more);
+                    broken.append(more);
                 }
-                Outcome::Waits(waiting, risks) => {
-                    self.note(risks);
-                    self.wait(&item.to, row.id, None, waiting);
-                }
+                Err(waiting) => self.wait(&it.to, it.row.id, None, waiting),
             }
         }
         if !safe.is_empty() {
-            self.report.steps.push(Step { risks, ..step(safe) });
+            let Broken { risks, consented } = broken;
+            self.report.steps.push(Step { risks, consented, ..step(safe) });
         }
+    }
+
+    /// Whether there is something to repeat that is not there yet.
+    fn is_due(&self, it: &Repeated<'_>) -> bool {
+        let Some(source) = self.draft.secret(&it.from).present() else { return false };
+        let copy = self.draft.secret(&it.to).present();
+        copy.is_none_or(|copy| copy.certificate.id != source.certificate.id || copy.chain != source.chain)
+    }
+
+    /// What an object that gathers many certificates holds of those that are gone.
+    fn stale(&self, object: &str, first: &Repeated<'_>) -> Vec<CopyItem> {
+        let copy = first.row.copies[first.number];
+        if copy.data != CopyData::UnderItsName {
+            return Vec::new();
+        }
+        let wanted = self.gathered(copy.object);
+        let stale = self.draft.keys_of(object).into_iter().filter(|slot| !wanted.contains(slot));
+        stale.map(|to| CopyItem { from: None, to }).collect()
     }
 }
 

@@ -1,16 +1,18 @@
 //! The certificate to make, completely, with the cross-certificates that go with it.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 
 use super::Pass;
-use crate::catalog::{BundleInput, Instance, Row, Signer, Succession};
-use crate::issuance::{Circumstances, IssuanceError};
+use crate::catalog::{BundleInput, Instance, Row, Signer, SubjectRule, Succession};
+use crate::issuance::{Circumstances, Issuance, IssuanceError};
 use crate::plan::step::{Bridge, Issue};
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{Reason, SecretState, Waiting};
 use crate::snapshot::Slot;
-use crate::spec::{SubjectSpec, Validity};
+use crate::spec::{CertificateSpec, SubjectSpec, Validity};
 use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
 
 impl Pass<'_, '_> {
@@ -24,47 +26,14 @@ impl Pass<'_, '_> {
     ) -> Result<Issue, Waiting> {
         let signer = match row.signer {
             Signer::Itself => None,
-            Signer::Row(id) => Some((id, self.signer(id)?)),
+            Signer::Row(id) => Some(self.signer(id)?),
         };
-        let circumstances = Circumstances {
-            catalog: self.wiring.catalog,
-            cluster: &self.snapshot().cluster,
-            policy: &self.policy,
-            now: self.now(),
-            scale: self.snapshot().settings.time_scale,
-        };
-        let signer_life = signer.as_ref().map(|(_, (_, state))| state.certificate.validity);
-        let issuance = circumstances.issue(row, instance, signer_life).map_err(|error| match error {
-            IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
-            IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
-                signer: signer.as_ref().map_or("(itself)", |(id, _)| id).to_owned(),
-                until: Some(life.not_before).filter(|begin| self.now() < *begin),
-            },
-        })?;
+        let signer_state = signer.as_ref().map(|(_, state)| *state);
+        let Issuance { mut spec, source: key_source } = self.issuance(row, instance, signer_state)?;
         let old = self.draft.secret(slot).present();
         let id = CertificateId(format!("{}@{}", slot.object_text(), self.now()).into());
-        let mut spec = issuance.spec;
-        let mut name = match &spec.subject {
-            SubjectSpec::New(subject) => subject.common_name.clone(),
-            SubjectSpec::Kept(_) => String::new(),
-        };
-        if let (crate::catalog::SubjectRule::StampedOnce(_), Some(old)) = (row.subject, old)
-            && let Some(der) = &old.subject
-        {
-            name = old.certificate.subject.name.to_string();
-            spec.subject = SubjectSpec::Kept(der.clone());
-        }
-        let subject = Principal { name: name.into(), key: KeyId(format!("key of {id}").into()) };
+        let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
-        let chain = match &signer {
-            Some((_, (_, state))) => {
-                // Who knows only a root needs what leads to it; a server says whom it belongs to in any case.
-                let own = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
-                let own = own.then(|| state.certificate.id.clone());
-                own.into_iter().chain(state.bridges.iter().cloned()).collect()
-            }
-            None => Vec::new(),
-        };
         let forced = match &reason {
             Reason::Forced { reason } => Some(reason.clone()),
             // Whatever the reason was: what somebody asked for has happened by it.
@@ -76,15 +45,34 @@ impl Pass<'_, '_> {
             instance: instance.clone(),
             reason,
             spec,
-            key_source: issuance.source,
-            signer: signer.map(|(_, (slot, state))| (slot, state.certificate.id.clone())),
+            key_source,
+            chain: signer_state.map(|state| chain(row, state)).unwrap_or_default(),
+            signer: signer.map(|(slot, state)| (slot, state.certificate.id.clone())),
             id,
             subject,
-            chain,
             bridges,
             bridged,
             kept_bridges,
             forced,
+        })
+    }
+
+    /// From the row and the circumstances of now to what to make.
+    fn issuance(&self, row: &Row, instance: &Instance, signer: Option<&SecretState>) -> Result<Issuance, Waiting> {
+        let circumstances = Circumstances {
+            catalog: self.wiring.catalog,
+            cluster: &self.snapshot().cluster,
+            policy: &self.policy,
+            now: self.now(),
+            scale: self.snapshot().settings.time_scale,
+        };
+        let life = signer.map(|state| state.certificate.validity);
+        circumstances.issue(row, instance, life).map_err(|error| match error {
+            IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
+            IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
+                signer: row.signer.to_string(),
+                until: Some(life.not_before).filter(|begin| self.now() < *begin),
+            },
         })
     }
 
@@ -132,7 +120,7 @@ impl Pass<'_, '_> {
     }
 
     /// The youngest certificate of a signer whose Secret is gone, as bundles still have it.
-    fn last_known(&self, row: &Row) -> Option<std::sync::Arc<CertificateFacts>> {
+    fn last_known(&self, row: &Row) -> Option<Arc<CertificateFacts>> {
         let wired = self.wiring.row(row.id)?;
         let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
         let direct = bundles.filter(|it| it.bundle.inputs == [BundleInput::History(row.id)]);
@@ -140,4 +128,26 @@ impl Pass<'_, '_> {
         let roots = members.filter_map(|id| self.draft.get(id)).filter(|it| it.signed_by.as_ref() == Some(&it.subject));
         roots.max_by_key(|it| it.validity.not_after).cloned()
     }
+}
+
+/// Whose it will be. Where a row keeps its subject, the one that is there stays, byte for byte.
+fn subject(row: &Row, old: Option<&SecretState>, spec: &mut CertificateSpec, id: &CertificateId) -> Principal {
+    let mut name: Arc<str> = match &spec.subject {
+        SubjectSpec::New(subject) => subject.common_name.as_str().into(),
+        SubjectSpec::Kept(_) => "".into(),
+    };
+    if let (SubjectRule::StampedOnce(_), Some(old)) = (row.subject, old)
+        && let Some(der) = &old.subject
+    {
+        name = old.certificate.subject.name.clone();
+        spec.subject = SubjectSpec::Kept(der.clone());
+    }
+    Principal { name, key: KeyId(format!("key of {id}").into()) }
+}
+
+/// What is served beside it. Who knows only a root needs what leads to it; a server says whom it belongs to in any case.
+fn chain(row: &Row, signer: &SecretState) -> Vec<CertificateId> {
+    let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
+    let own = names_signer.then(|| signer.certificate.id.clone());
+    own.into_iter().chain(signer.bridges.iter().cloned()).collect()
 }

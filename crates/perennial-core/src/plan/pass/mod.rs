@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::draft::Draft;
-use super::proof::{self, Outcome, Urgency};
+use super::proof::{self, Broken, Outcome, Urgency};
 use super::step::{Pending, Report, Risk, Step};
+use super::touched::{self, Touched};
 use super::versions::after;
 use crate::catalog::{Component, Day, Delivery, Instance, Row, Signer};
 use crate::policy::Policy;
@@ -107,22 +108,53 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// Makes the write in the draft and notes it, or says what it waits for.
-    fn attempt(
+    fn attempt(&mut self, step: Step, touched: &[Touched], flow: &[Step], urgency: Urgency) -> Result<(), Waiting> {
+        let Broken { risks, consented } = self.try_out(&step, touched, flow, urgency)?;
+        self.report.steps.push(Step { risks, consented, ..step });
+        Ok(())
+    }
+
+    /// Makes the write in the draft only, and says what is broken all the same; or what it waits for.
+    fn try_out(
         &mut self,
-        mut step: Step,
-        touched: &[proof::Touched],
+        step: &Step,
+        touched: &[Touched],
         flow: &[Step],
         urgency: Urgency,
-    ) -> Result<(), Waiting> {
-        match proof::attempt(self.wiring, &mut self.draft, &step, touched, flow, urgency) {
-            Outcome::Safe(risks) => {
-                step.risks = risks;
-                self.report.steps.push(step);
-                Ok(())
-            }
-            Outcome::Waits(waiting, risks) => {
+    ) -> Result<Broken, Waiting> {
+        match proof::attempt(self.wiring, &mut self.draft, step, touched, flow, urgency) {
+            Outcome::Safe(broken) => Ok(broken),
+            Outcome::Waits { waiting, risks, more_at } => {
                 self.note(risks);
+                more_at.into_iter().for_each(|at| self.look(at));
                 Err(waiting)
+            }
+        }
+    }
+
+    /// Names every edge that was found broken and that the plan does not mend at once, and looks again when time alone
+    /// breaks or mends one.
+    pub(super) fn look_at_edges(&mut self) {
+        let now = self.now();
+        let edges = touched::every_edge(self.wiring, &self.draft);
+        let found = touched::states(self.wiring, &Draft::new(self.snapshot()), &edges);
+        let planned = touched::states(self.wiring, &self.draft, &edges);
+        // Where there is nothing to trust or to present, nothing is broken.
+        for (found, planned) in found.iter().zip(&planned).filter(|(found, _)| !found.is_idle()) {
+            let holds = planned.holds(now);
+            let next = self.report.next_look;
+            let changes = |at: &Timestamp| planned.holds(*at).is_ok() != holds.is_ok();
+            if let Some(at) = proof::instants_after(planned, now).take_while(|at| *at < next).find(changes) {
+                self.look(at);
+            }
+            let Err(broken) = holds else { continue };
+            if found.holds(now).is_ok() {
+                continue;
+            }
+            let edge = planned.name.to_string();
+            let mut known = self.report.steps.iter().flat_map(|step| &step.risks).chain(&self.report.risks);
+            if !known.any(|risk| risk.edge == edge && risk.at == now) {
+                self.report.risks.push(Risk { edge, at: now, broken });
             }
         }
     }

@@ -47,6 +47,7 @@ fn check_every_prefix(before: &Cluster<'_>, to: jiff::Timestamp) {
     }
 }
 
+/// R01.
 #[test]
 fn from_nothing_everything_is_made_in_one_pass() {
     let mut cluster = Cluster::nothing();
@@ -57,6 +58,7 @@ fn from_nothing_everything_is_made_in_one_pass() {
     assert_eq!((again.steps, again.waiting), (Vec::new(), Vec::new()));
 }
 
+/// R01: the order.
 #[test]
 fn a_signer_comes_before_its_bundle_and_both_before_what_it_signs() {
     let plan = Cluster::nothing().plan();
@@ -83,6 +85,7 @@ fn a_signer_comes_before_its_bundle_and_both_before_what_it_signs() {
     assert_eq!(leaves, 25);
 }
 
+/// R02.
 #[test]
 fn where_everything_is_valid_nothing_is_written() {
     let mut cluster = Cluster::made();
@@ -93,6 +96,7 @@ fn where_everything_is_valid_nothing_is_written() {
     }
 }
 
+/// R03, R04: whichever write is the first that fails.
 #[test]
 fn a_crash_while_everything_is_made_is_recovered_from() {
     check_every_prefix(&Cluster::nothing(), day(0) + HOUR);
@@ -116,6 +120,7 @@ fn a_crash_in_a_rotation_is_recovered_from() {
     }
 }
 
+/// R05, R06: whichever write is the first that is refused.
 #[test]
 fn a_crash_in_a_forced_rotation_is_recovered_from() {
     for row in ["etcd-signer", "signing-key", "loadbalancer-serving-signer", "csr-signer", "kubelet-client"] {

@@ -23,7 +23,7 @@ const ROLLOUT: Span = Span::minutes(30);
 
 /// Who reads what a static pod hands on is not seen: after each restart with another content it counts as lacking any of
 /// it for a while.
-const RELAYED: &str = "pods accepts";
+const RELAYED: &str = "pod accepts";
 
 /// A cluster with three control-plane nodes and two Services.
 #[derive(Debug, Clone)]
@@ -133,8 +133,8 @@ impl<'c> Cluster<'c> {
         self.snapshot.forget_unmentioned();
         assert_eq!(self.snapshot.check(self.planner.wiring()), Ok(()));
         let holding = self.holding();
-        let announced = steps.iter().flat_map(|step| &step.risks).map(|risk| &risk.edge);
-        let announced: BTreeSet<&String> = announced.chain(&self.snapshot.settings.consent).collect();
+        // With consent, too.
+        let announced = steps.iter().flat_map(|step| &step.risks).map(|risk| &risk.edge).collect::<BTreeSet<_>>();
         let broken = held.difference(&holding).find(|edge| !announced.contains(edge));
         let by = || steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(broken, None, "broken at {}:\n{:#?}\nby {:#?}", self.now(), self.broken(), by());

@@ -100,6 +100,8 @@ fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
     assert_eq!(steps(&report.steps), "");
     let waits = waiting(&report);
     assert!(waits.contains("lest it break: kube-apiserver accepts check-endpoints-client-cert-key"), "{waits}");
+    // That the edge ends with the certificate becomes a risk shortly before, and that is looked at.
+    super::look::check_looks(&mut cluster.clone(), day(11), false);
     cluster.go_to(day(10));
     assert_eq!(theirs(&cluster), ["acme"]);
     cluster.go_to(day(11));

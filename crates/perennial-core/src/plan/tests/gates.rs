@@ -170,8 +170,32 @@ fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
     let mut cluster = without_the_lb_key();
     let consent = "kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver";
     cluster.snapshot.settings.consent.insert(consent.to_owned());
-    cluster.go_to(day(20));
+    let mut named = Vec::new();
+    cluster.go_watching(day(20), |_, report| {
+        let steps = report.steps.iter().filter(|step| step.object == LB);
+        named.extend(steps.map(|step| (step.consented.clone(), step.risks.clone())));
+    });
     assert!(cluster.is_by(LB, LB_SIGNER));
+    // The step that breaks it says so, and why; what only stays broken is not broken again.
+    let [(consented, risks)] = &named[..] else { panic!("{named:?}") };
+    assert_eq!(consented.iter().collect::<Vec<_>>(), [consent]);
+    let [risk] = &risks[..] else { panic!("{risks:?}") };
+    assert_eq!((risk.edge.as_str(), days(&risk.at.to_string()).as_str()), (consent, "day 15"));
+    cluster.go_watching(day(40), |_, report| {
+        let lb = report.steps.iter().filter(|step| step.object == LB);
+        lb.for_each(|step| assert_eq!((step.consented.len(), step.risks.len()), (0, 1), "{step:?}"));
+    });
+}
+
+#[test]
+fn consent_that_is_not_needed_breaks_nothing() {
+    let mut cluster = Cluster::made();
+    let edges = cluster.planner.wiring().edges();
+    cluster.snapshot.settings.consent = edges.iter().map(|edge| edge.name.to_string()).collect();
+    cluster.go_to(day(2)).force("kubelet-client", "test");
+    let report = cluster.plan();
+    assert!(issue_of(&report.steps, KUBELET_CLIENT).is_some());
+    assert!(report.steps.iter().all(|step| step.consented.is_empty()), "{}", text(&report));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The next look is exact: before it time alone changes nothing, and at it something does.
+//! The next look is exact: before it time alone changes nothing, and at it something does. Risks count, too.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,15 @@ use crate::plan::Report;
 use crate::rules::{Mode, Observed};
 use crate::snapshot::Window;
 
-/// What waits, and what for: neither since when it is due, nor at which instant it would show.
+/// What waits, and what for: neither since when it is due, nor at which instant it would show. And what is at risk: what
+/// is broken now, and what will be.
 fn waits(report: &Report) -> BTreeSet<String> {
-    report.waiting.iter().map(|it| format!("{}: {}", it.slot, short(&it.waiting))).collect()
+    let waiting = report.waiting.iter().map(|it| format!("{}: {}", it.slot, short(&it.waiting)));
+    let risks = report.risks.iter().map(|risk| {
+        let at = if risk.at <= report.at { "now".to_owned() } else { risk.at.to_string() };
+        format!("{} breaks: {at}", risk.edge)
+    });
+    waiting.chain(risks).collect()
 }
 
 fn between(from: Timestamp, to: Timestamp) -> BTreeSet<Timestamp> {

@@ -31,6 +31,7 @@ fn members(cluster: &Cluster<'_>, bundle: &str) -> String {
     days(&ids.join(", "))
 }
 
+/// X05: the original re-issues the certificates of older signers at once; here those signers are trusted again.
 #[test]
 fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need() {
     let mut cluster = rotated();
@@ -57,6 +58,7 @@ fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need()
     assert_eq!(cluster.bundle(BUNDLE).members, [cluster.secret(SIGNER).certificate.id.clone()]);
 }
 
+/// X05, where the older signer is known nowhere.
 #[test]
 fn a_certificate_whose_signer_is_known_nowhere_follows_a_rebuilt_bundle_at_once() {
     let mut cluster = rotated();
@@ -98,6 +100,7 @@ fn every_secret_alone_comes_back() {
     }
 }
 
+/// X06.
 #[test]
 fn a_deleted_signer_leaves_its_certificates_and_its_place_in_the_bundle() {
     let mut cluster = Cluster::made();
@@ -137,6 +140,7 @@ fn certificates_that_follow_at_once_follow_a_deleted_signer_when_their_verifiers
     assert!(cluster.is_by("openshift-etcd/etcd-peer-m0", signer));
 }
 
+/// S05, X07: the original stops at corrupt data; here it heals.
 #[test]
 fn an_unusable_signer_heals_and_nobody_notices() {
     let mut cluster = Cluster::made();
@@ -149,6 +153,7 @@ fn an_unusable_signer_heals_and_nobody_notices() {
     assert_eq!(cluster.ended, Vec::<String>::new());
 }
 
+/// X07: the original stops at a damaged bundle; here it heals.
 #[test]
 fn a_damaged_bundle_keeps_what_can_be_read_and_gets_back_what_is_needed() {
     let mut cluster = rotated();

@@ -33,6 +33,7 @@ fn check(policy: Observed<Policy>, object: &str, expected: &str) {
     assert_eq!(format!("{} from {}", issue.spec.key, issue.key_source), expected, "{object}");
 }
 
+/// S07, S08, P01, P03, P09, P10: there is no mode here; an empty policy and none at all mean the platform's default.
 #[test]
 fn the_most_specific_level_of_the_policy_decides() {
     let all = || policy("defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521");
@@ -52,6 +53,7 @@ fn the_certificate_is_named_and_not_its_secret() {
     check(policy("service-serving RSA 4096"), "shop/web-tls", "RSA 2048 from platform");
 }
 
+/// P08.
 #[test]
 fn what_serves_and_connects_takes_the_stronger_key() {
     let both = || policy("ServingCertificate RSA 2048; ClientCertificate ECDSA P256");
@@ -73,6 +75,7 @@ fn a_changed_policy_re_issues_nothing_and_holds_from_the_next_rotation_on() {
     assert_eq!((issue.row, issue.spec.key.to_string().as_str()), ("etcd-signer", "ECDSA P521"));
 }
 
+/// X08: a certificate by a signer with another kind of key is made all the same.
 #[test]
 fn what_a_policy_that_is_gone_asked_for_stays_until_its_next_rotation() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
@@ -82,9 +85,13 @@ fn what_a_policy_that_is_gone_asked_for_stays_until_its_next_rotation() {
     cluster.roll();
     cluster.go_to(day(2)).snapshot.policy = Observed::Absent;
     assert_eq!(cluster.plan().steps, Vec::new());
-    assert_eq!(issue_of(&cluster.plan_at(day(15)).steps, leaf).unwrap().spec.key.to_string(), "RSA 2048");
+    let report = cluster.plan_at(day(15));
+    let issue = issue_of(&report.steps, leaf).unwrap();
+    let (signer, _) = issue.signer.clone().unwrap();
+    assert_eq!((issue.spec.key.to_string().as_str(), cluster.is_by(leaf, signer.object_text())), ("RSA 2048", true));
 }
 
+/// P04, P05, P06, X09: the original falls back to its default; here what cannot be read changes nothing, and the cause is told.
 #[test]
 fn while_the_policy_cannot_be_read_what_exists_is_kept_for_four_fifths_of_its_life() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
@@ -108,6 +115,7 @@ fn while_the_policy_cannot_be_read_what_exists_is_kept_for_four_fifths_of_its_li
     assert_eq!(issue_of(&cluster.plan_at(day(16)).steps, leaf).unwrap().spec.key.to_string(), "RSA 4096");
 }
 
+/// P05, X09.
 #[test]
 fn while_the_policy_cannot_be_read_what_is_absent_or_unusable_is_made_with_the_default() {
     let leaf = "openshift-kube-apiserver/aggregator-client";

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::fixture::{Cluster, HOUR, MINUTE, day, issue_of, living, tls};
 use super::text::{days, text};
 use crate::plan::{Action, Report};
-use crate::rules::{Observed, SecretState};
+use crate::rules::{Observed, SecretState, Waiting};
 
 const SOURCE: &str = "openshift-kube-controller-manager-operator/csr-signer";
 const TARGET: &str = "openshift-kube-controller-manager/csr-signer";
@@ -77,6 +77,27 @@ fn a_new_one_is_not_promoted_while_a_static_pod_lacks_it() {
     cluster.go_watching(day(3), |_, report| assert!(!promotes(report), "{}", text(report)));
     cluster.roll_node("m1");
     assert!(promotes(&cluster.plan()));
+}
+
+#[test]
+fn every_static_pod_that_lacks_it_is_named() {
+    let mut cluster = settled();
+    cluster.restarts = false;
+    cluster.force("csr-signer", "test");
+    cluster.settle();
+    cluster.pass_to(day(2) + HOUR);
+    let lacking = |cluster: &Cluster<'_>| {
+        let report = cluster.plan();
+        let mut waiting = report.waiting.iter().filter(|it| it.slot == tls(TARGET));
+        let Some(Waiting::Rollout { lacking, .. }) = waiting.next().map(|it| it.waiting.clone()) else {
+            panic!("{}", text(&report))
+        };
+        lacking
+    };
+    let of = |node: &str| format!("openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of {node} at revision 1");
+    assert_eq!(lacking(&cluster), ["m0", "m1", "m2"].map(of));
+    cluster.roll_node("m1");
+    assert_eq!(lacking(&cluster), ["m0", "m2"].map(of));
 }
 
 #[test]

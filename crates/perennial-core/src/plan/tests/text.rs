@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::fixture::day;
 use crate::plan::{Pending, Report, Step};
-use crate::rules::Waiting;
+use crate::rules::{Waiting, first_few};
 
 /// Everything in a report, a line each.
 pub(super) fn text(report: &Report) -> String {
@@ -34,7 +34,10 @@ fn step(step: &Step) -> String {
         let restarts: Vec<&str> = step.restarts.iter().map(String::as_str).collect();
         _ = write!(text, " (restarts {})", restarts.join(", "));
     }
-    step.risks.iter().for_each(|risk| _ = write!(text, " [risk: {}]", risk.edge));
+    for risk in &step.risks {
+        let kind = if step.consented.contains(&risk.edge) { "consented" } else { "risk" };
+        _ = write!(text, " [{kind}: {}]", risk.edge);
+    }
     text
 }
 
@@ -49,7 +52,7 @@ pub(super) fn short(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Trust { until, refusal } => format!("until {}, lest it break: {}", end(until), refusal.edge),
         Waiting::Rollout { lacking, until, .. } => {
-            format!("rollout of {}; at most until {}", lacking.join(", "), end(until))
+            format!("rollout of {}; at most until {}", first_few(lacking), end(until))
         }
         other => other.to_string(),
     }

@@ -87,6 +87,63 @@ fn a_snapshot_that_does_not_say_everything_is_refused() {
 }
 
 #[test]
+fn settings_about_what_there_is_not_are_refused() {
+    let force =
+        |row: &'static str| move |it: &mut Snapshot| drop(it.settings.forced.insert(row.to_owned(), "x".to_owned()));
+    check(
+        force("etcd-singer"),
+        "the snapshot's settings.forced names \"etcd-singer\", which is no row of the running cluster: accepted is a row \
+         of its catalog; did you mean \"etcd-signer\"?",
+    );
+    // A row of the installation cannot be forced, and nothing is near.
+    check(
+        force("day1/root-ca"),
+        "the snapshot's settings.forced names \"day1/root-ca\", which is no row of the running cluster: accepted is a row \
+         of its catalog",
+    );
+    let consent = |edge: &'static str| move |it: &mut Snapshot| it.settings.consent.extend([edge.to_owned()]);
+    check(
+        consent("kubectl accept external-loadbalancer-serving-certkey of kube-apiserver"),
+        "the snapshot's settings.consent names \"kubectl accept external-loadbalancer-serving-certkey of kube-apiserver\", \
+         which is no edge: accepted is an edge as `perennial verify -o json` names it; did you mean \"kubectl accepts \
+         external-loadbalancer-serving-certkey of kube-apiserver\"?",
+    );
+    check(
+        consent("everybody"),
+        "the snapshot's settings.consent names \"everybody\", which is no edge: accepted is an edge as `perennial verify -o \
+         json` names it",
+    );
+    check(
+        |it| it.settings.taken_over.extend(["etdc".to_owned()]),
+        "the snapshot's settings.takenOver names \"etdc\", which is no component: accepted is one of etcd, kube-apiserver, \
+         kube-controller-manager, service-ca; did you mean \"etcd\"?",
+    );
+    check(
+        |it| it.settings.taken_over.extend(["everything".to_owned()]),
+        "the snapshot's settings.takenOver names \"everything\", which is no component: accepted is one of etcd, \
+         kube-apiserver, kube-controller-manager, service-ca",
+    );
+}
+
+#[test]
+fn settings_about_what_there_is_are_accepted() {
+    let mut snapshot = Cluster::made().snapshot;
+    let wiring = builtin().wiring();
+    snapshot.settings.forced.insert("etcd-peer-<node>".to_owned(), "test".to_owned());
+    snapshot.settings.taken_over.insert("service-ca".to_owned());
+    snapshot.settings.consent.extend(wiring.edges().iter().map(|edge| edge.name.to_string()));
+    // A node or a Service that has gone is no reason to stop.
+    let service = wiring.edges().iter().find(|edge| edge.row == "service-serving").unwrap();
+    let gone =
+        ["etcd accepts etcd-peer-long-gone of etcd as a server".to_owned(), format!("{} (shop/gone)", service.name)];
+    snapshot.settings.consent.extend(gone);
+    assert_eq!(snapshot.check(wiring), Ok(()));
+    assert!(!wiring.is_edge("etcd accepts etcd-peer- of etcd as a server"));
+    assert!(!wiring.is_edge(&format!("{} and more", service.name)));
+    assert!(!wiring.is_edge("kubelet accepts kubelet-client of kube-apiserver (shop/gone)"));
+}
+
+#[test]
 fn a_snapshot_that_speaks_of_unknown_certificates_is_refused() {
     let mut snapshot = Cluster::made().snapshot;
     let slot = tls("openshift-etcd/etcd-signer");

@@ -146,7 +146,7 @@ proptest! {
         cluster.roll();
         cluster.go_to(hours_later(&cluster, 4));
         // Whose signer's key and certificate are lost at once cannot be accepted by who reads the bundle once a year.
-        let broken = cluster.broken().into_iter().filter(|it| !it.starts_with("consumers of the service CA"));
+        let broken = cluster.broken().into_iter().filter(|it| !it.starts_with("consumer of the service CA"));
         prop_assert_eq!(broken.collect::<Vec<_>>(), Vec::<String>::new());
         let report = cluster.plan();
         prop_assert!(report.steps.is_empty(), "{}", text(&report));

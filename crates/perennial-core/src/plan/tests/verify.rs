@@ -7,7 +7,7 @@ use super::text::days;
 use crate::trust::Evidence;
 use crate::verify::{Checked, State};
 
-const AGGREGATION: &str = "extension API servers accepts aggregator-client of kube-apiserver";
+const AGGREGATION: &str = "extension API server accepts aggregator-client of kube-apiserver";
 const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
 
 fn settled() -> Cluster<'static> {

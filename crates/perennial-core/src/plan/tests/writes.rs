@@ -45,6 +45,7 @@ fn issue_second(issue: &Issue) -> String {
     at.as_second().to_string()
 }
 
+/// S01, W01: what is made where nothing is. Labels, annotations and owners are for whoever writes it.
 #[test]
 fn every_certificate_is_described_completely() {
     let mut cluster = Cluster::nothing();
@@ -86,6 +87,7 @@ fn every_certificate_is_described_completely() {
         shop/web-tls [CN=web.shop.svc] serving RSA 2048 (platform), day -1+23:55 to day 730, by openshift-service-ca/signing-key, chain [openshift-service-ca/signing-key@day 0], at [web.shop.svc web.shop.svc.cluster.local]"#]].assert_eq(&lines.join("\n"));
 }
 
+/// X10.
 #[test]
 fn each_object_is_issued_once_however_many_share_its_signer() {
     let mut cluster = Cluster::installed();
@@ -97,6 +99,7 @@ fn each_object_is_issued_once_however_many_share_its_signer() {
     });
 }
 
+/// X03.
 #[test]
 fn a_certificate_ends_with_its_signer_at_the_latest() {
     let (signer, leaf) =
@@ -111,6 +114,7 @@ fn a_certificate_ends_with_its_signer_at_the_latest() {
     assert_eq!(issue.spec.validity.not_after, day(20));
 }
 
+/// X12.
 #[test]
 fn a_certificate_waits_for_a_signer_that_has_not_begun() {
     let (signer, leaf) =
@@ -123,6 +127,7 @@ fn a_certificate_waits_for_a_signer_that_has_not_begun() {
     cluster.settle();
     let report = cluster.plan();
     expect![[r#"
+        wait openshift-kube-apiserver-operator/aggregator-client-signer: its own validity, which begins at day 5
         wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
         look again day 5
     "#]].assert_eq(&text(&report));
@@ -130,6 +135,7 @@ fn a_certificate_waits_for_a_signer_that_has_not_begun() {
     assert!(issue_of(&cluster.plan_at(day(5)).steps, leaf).is_some());
 }
 
+/// X13.
 #[test]
 fn a_name_that_changed_is_followed_at_once() {
     let leaf = "openshift-kube-apiserver/internal-loadbalancer-serving-certkey";
@@ -148,12 +154,30 @@ fn a_name_that_changed_is_followed_at_once() {
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
+/// X11.
 #[test]
 fn an_address_in_another_spelling_is_no_other_name() {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.nodes.insert("m0".to_owned(), vec!["2001:0DB8:0::0:1".parse().unwrap()]);
     cluster.settle();
     assert_eq!(cluster.plan().steps, Vec::new());
+}
+
+/// W01, W02, and X07 for a certificate: whether nothing is there or nothing of use, it is made with all its names.
+#[test]
+fn a_server_without_a_certificate_gets_one_with_its_names() {
+    let leaf = "openshift-kube-apiserver/localhost-serving-cert-certkey";
+    for (found, reason) in [
+        (Observed::Absent, "secret doesn't exist"),
+        (Observed::Unreadable { why: "tls.crt is empty".to_owned() }, "unusable: tls.crt is empty"),
+    ] {
+        let mut cluster = Cluster::made();
+        cluster.go_to(day(3)).set_secret(leaf, found);
+        let report = cluster.plan();
+        let [issue] = issues(&report.steps)[..] else { panic!("{}", text(&report)) };
+        assert_eq!((issue.slot.clone(), issue.reason.to_string().as_str()), (tls(leaf), reason));
+        assert_eq!(issue.spec.hosts, ["localhost", "127.0.0.1"].map(Host::parse));
+    }
 }
 
 #[test]
@@ -167,6 +191,7 @@ fn without_a_name_a_server_waits_and_the_others_go_on() {
     assert!(issue_of(&report.steps, "openshift-kube-apiserver/internal-loadbalancer-serving-certkey").is_some());
 }
 
+/// W04, W05.
 #[test]
 fn a_signer_below_another_brings_its_issuer() {
     let object = "openshift-kube-controller-manager-operator/csr-signer";
@@ -204,6 +229,7 @@ fn a_forced_rotation_is_written_down_whatever_its_reason() {
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
+/// X15.
 #[test]
 fn a_refresh_that_the_catalog_shortens_takes_effect_at_once() {
     let mut cluster = Cluster::made();

@@ -30,10 +30,21 @@ pub(super) struct Meetings {
     ended: BTreeSet<Arc<str>>,
     /// Edges on which everybody has accepted everybody once.
     was_up: BTreeSet<Arc<str>>,
-    /// Edges that nothing can save, until the last process has read what came after.
-    lost: BTreeMap<Arc<str>, Timestamp>,
+    /// Edges that nothing can save.
+    lost: BTreeMap<Arc<str>, Vec<Lost>>,
+    /// Outages that began with something that had ended: a lost key alone does not excuse those.
+    of_ends: BTreeSet<usize>,
     /// How long processes of an edge with an outage need to read again.
     patience: HashMap<String, SignedDuration>,
+}
+
+/// Why an edge cannot be saved: a signer's key was lost, or that it breaks was announced and excused.
+#[derive(Debug)]
+struct Lost {
+    /// When that was.
+    since: Timestamp,
+    /// When the last process has read what came after.
+    until: Timestamp,
 }
 
 /// What processes on an edge say to each other.
@@ -41,18 +52,27 @@ enum Meeting {
     /// Not all of them are there yet.
     Nobody,
     Fine,
-    Refused(String),
+    Refused {
+        what: String,
+        /// Whether what is presented has ended.
+        has_ended: bool,
+    },
 }
 
 impl Meetings {
-    pub(super) fn lose(&mut self, edge: Arc<str>, until: Timestamp) {
-        let known = self.lost.entry(edge).or_insert(until);
-        *known = until.max(*known);
+    pub(super) fn lose(&mut self, edge: Arc<str>, since: Timestamp, until: Timestamp) {
+        self.lost.entry(edge).or_default().push(Lost { since, until });
     }
 
-    /// Whether it is one of the edges that nothing can save up to this time, for whatever instance.
-    pub(super) fn is_lost(&self, edge: &str, at: Timestamp) -> bool {
-        self.lost.iter().any(|(lost, until)| at <= *until && edge.starts_with(lost.as_ref()))
+    /// Whether nothing can save it up to this time.
+    fn is_lost(&self, edge: &str, at: Timestamp) -> bool {
+        self.lost.get(edge).into_iter().flatten().any(|lost| at <= lost.until)
+    }
+
+    /// Whether a certificate that began then cannot be followed without breaking the edge: only what a lost key, or one
+    /// before it, had signed is excused, and nothing that came after.
+    pub(super) fn cannot_follow(&self, edge: &str, began: Timestamp, now: Timestamp) -> bool {
+        self.lost.get(edge).into_iter().flatten().any(|lost| began <= lost.since && now <= lost.until)
     }
 }
 
@@ -89,15 +109,18 @@ impl Run<'_, '_> {
             return;
         }
         match (meeting, self.meetings.open.get(&edge).copied()) {
-            (Meeting::Refused(what), None) => {
+            (Meeting::Refused { what, has_ended }, None) => {
                 self.meetings.patience.insert(edge.to_string(), case.patience());
+                if has_ended {
+                    self.meetings.of_ends.insert(self.outcome.outages.len());
+                }
                 self.outcome.tell(self.now, Happening::Trust, format!("{edge} is down: {what}"));
                 let outage = Outage { edge: edge.to_string(), from: self.now, to: None, what };
                 self.meetings.open.insert(edge, self.outcome.outages.len());
                 self.outcome.outages.push(outage);
             }
             (Meeting::Fine | Meeting::Nobody, Some(outage)) => self.close(&edge, outage),
-            (Meeting::Refused(_), Some(_)) | (Meeting::Fine | Meeting::Nobody, None) => {}
+            (Meeting::Refused { .. }, Some(_)) | (Meeting::Fine | Meeting::Nobody, None) => {}
         }
     }
 
@@ -136,14 +159,17 @@ impl Run<'_, '_> {
         }
         let refused = refused.map(|(verifier, presenter)| {
             let (held, presented) = (words::content(&verifier.content), words::content(&presenter.content));
-            format!("{}, which holds [{held}], refuses {} with [{presented}]", verifier.name, presenter.name)
+            let what =
+                format!("{}, which holds [{held}], refuses {} with [{presented}]", verifier.name, presenter.name);
+            let has_ended = presenter.content.first().is_some_and(|leaf| leaf.validity.not_after < self.now);
+            Meeting::Refused { what, has_ended }
         });
         if has_ended && self.meetings.ended.insert(case.name.clone()) {
             let text = format!("{}: ended, and nobody here can renew it", case.name);
             self.outcome.tell(self.now, Happening::Ended, text);
         }
         match refused {
-            Some(what) => Meeting::Refused(what),
+            Some(refused) => refused,
             None if met => Meeting::Fine,
             None => Meeting::Nobody,
         }
@@ -152,13 +178,16 @@ impl Run<'_, '_> {
     /// An outage is excused by a long one of Perennial or the cluster, and then only for as long as healing takes.
     pub(super) fn judge_outages(&mut self) {
         let excuses = excuses(&self.script);
-        for outage in self.outcome.outages.clone() {
+        for (number, outage) in self.outcome.outages.clone().into_iter().enumerate() {
             let patience = self.meetings.patience.get(&outage.edge).copied().unwrap_or(HEALS_WITHIN);
             let excuse =
                 excuses.iter().rev().find(|(from, to)| *from <= outage.from && outage.from <= later(*to, patience));
             let limit = excuse.map_or(outage.from, |(_, to)| later(*to, patience));
             let end = outage.to.unwrap_or(self.end);
-            if end <= limit || self.meetings.is_lost(&outage.edge, end) {
+            // What ended without an excuse should have been replaced, lost key or not.
+            let may_be_lost = excuse.is_some() || !self.meetings.of_ends.contains(&number);
+            let is_lost = may_be_lost && self.meetings.is_lost(&outage.edge, end);
+            if end <= limit || is_lost {
                 continue;
             }
             let by = if excuse.is_some() { "it did not heal in time" } else { "nothing excuses it" };
@@ -179,8 +208,8 @@ impl Run<'_, '_> {
         let mut signers = wiring.catalog.rows.iter().filter(|row| row.usage == Usage::Signer && row.day == Day::Two);
         let Some(signer) = signers.find(|row| home_slot(row, &Instance::Cluster) == *slot) else { return };
         let signed = wiring.row(signer.id).map(|wired| wired.signs.as_slice()).unwrap_or_default();
-        for edge in wiring.edges().iter().filter(|edge| signed.contains(&edge.row)) {
-            let until = match (edge.edge.verifier.delivery, edge.edge.presenter.delivery) {
+        for case in self.world.cases.iter().filter(|case| signed.contains(&case.row)) {
+            let until = match (case.verifier, case.presenter) {
                 (Delivery::Never, _) => Timestamp::MAX,
                 (Delivery::Reloaded { within }, presenter) if within.as_seconds() > SLACK => {
                     let presenter = presenter.within().map_or(0, |within| within.as_seconds());
@@ -188,7 +217,7 @@ impl Run<'_, '_> {
                 }
                 _ => continue,
             };
-            self.meetings.lose(edge.name.clone(), until);
+            self.meetings.lose(case.name.clone(), self.now, until);
         }
     }
 }
@@ -212,4 +241,22 @@ fn excuses(script: &[Scheduled]) -> Vec<(Timestamp, Timestamp)> {
         }
     }
     excuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_lost_key_had_signed_is_excused() {
+        let day = |number: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * number);
+        let mut meetings = Meetings::default();
+        meetings.lose("kubectl accepts it".into(), day(5), Timestamp::MAX);
+        assert!(meetings.cannot_follow("kubectl accepts it", day(3), day(400)));
+        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(400)), "what came after can be followed");
+        assert!(!meetings.cannot_follow("kubectl accepts it too", day(3), day(400)), "another edge");
+        meetings.lose("kubectl accepts it".into(), day(10), day(20));
+        assert!(meetings.cannot_follow("kubectl accepts it", day(6), day(20)));
+        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(21)), "everybody has had their time");
+    }
 }

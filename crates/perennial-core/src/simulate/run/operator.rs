@@ -265,12 +265,14 @@ impl Run<'_, '_> {
             let case = &self.world.cases[number];
             let Some(wrong) = self.judge.judge(case, side, new, &self.world, self.now) else { continue };
             let is_announced = step.risks.iter().any(|risk| risk.edge == *wrong.edge);
-            if is_announced && (wrong.breaks_anyway.is_some() || self.meetings.is_lost(&wrong.edge, self.now)) {
+            let cannot_follow =
+                wrong.replaced_from.is_some_and(|began| self.meetings.cannot_follow(&wrong.edge, began, self.now));
+            if is_announced && (wrong.breaks_anyway.is_some() || cannot_follow) {
                 let patience = case.patience();
                 let text =
                     format!("{}: {} breaks in any case, and everybody else is saved", words::write(step), wrong.edge);
                 self.outcome.tell(self.now, Happening::Risk, text);
-                self.meetings.lose(wrong.edge, later(self.now, patience));
+                self.meetings.lose(wrong.edge, self.now, later(self.now, patience));
                 continue;
             }
             let what = sentence(&wrong);

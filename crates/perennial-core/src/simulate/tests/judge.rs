@@ -95,6 +95,7 @@ const TEN_DAYS: Delivery = Delivery::Reloaded { within: Span::days(10) };
 fn case(verifier: Delivery, is_class: bool) -> Case {
     Case {
         name: "edge".into(),
+        row: "leaf",
         trust: "a/bundle:ca-bundle.crt".parse().unwrap(),
         presented: "a/leaf:tls.crt".parse().unwrap(),
         verifier,

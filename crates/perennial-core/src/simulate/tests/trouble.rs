@@ -29,6 +29,22 @@ fn a_write_whose_answer_is_lost_is_not_made_twice() {
     assert_eq!((outcome.issued, outcome.writes), (calm.issued, calm.writes));
 }
 
+/// R03 to R06: a write that fails or is refused ends the pass there; the next one makes it, and nothing is made twice.
+#[test]
+fn a_write_that_does_not_get_through_is_made_by_the_next_pass() {
+    let calm = run(9, vec![force(5, "etcd-signer")]);
+    let lost = |seconds: i64, count| Scheduled {
+        at: day(5) + SignedDuration::from_secs(seconds),
+        fault: Fault::LoseWrites(count),
+    };
+    // From the signer itself to its bundles and what follows them.
+    for (seconds, count) in (0..30).map(|seconds| (seconds, 1)).chain([(0, 3), (0, 9)]) {
+        let outcome = run(9, vec![lost(seconds, count), force(5, "etcd-signer")]);
+        assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()), "{count} after {seconds}s");
+        assert_eq!(outcome.issued, calm.issued, "{count} after {seconds}s");
+    }
+}
+
 #[test]
 fn power_that_fails_in_the_middle_of_a_rollout_harms_nobody() {
     for minutes in [1, 3, 6, 10, 15, 25, 40] {

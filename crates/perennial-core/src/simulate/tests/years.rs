@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn thirty_years_without_trouble_break_nothing() {
     let simulation = Simulation::new(Catalog::builtin());
-    let began = std::time::Instant::now();
     let outcome = simulation.run(&Options::years(30, 7, start()));
-    // Two seconds with optimisation on one core of 2026; people wait for it.
-    assert!(began.elapsed().as_secs() < 120, "it took {:?}", began.elapsed());
     assert_eq!((outcome.violations, outcome.outages), (Vec::new(), Vec::new()));
     // Every row that is refreshed was.
     let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two);

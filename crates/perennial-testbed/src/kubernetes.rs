@@ -1,0 +1,288 @@
+//! A real kube-apiserver on a real etcd, on loopback, in a directory of its own, for as long as a test needs it.
+//!
+//! Starting takes some seconds, so a suite starts one and runs all its cases against it.
+
+mod process;
+
+use std::{
+    fs::{self, File},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube_client::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::{ToolError, tools};
+use process::{Port, Process};
+
+/// A control plane: etcd and a kube-apiserver, with nobody in it but an administrator.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // Fields are dropped in this order: processes end before their directory goes.
+    api_server: Process,
+    etcd: Process,
+    _ports: [Port; 3],
+    config: Kubeconfig,
+    dir: TempDir,
+}
+
+/// Why there is no control plane.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A program or a file is not what it should be.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+    /// There is no port to listen on.
+    #[error("failed to reserve a port on loopback")]
+    Port(#[source] io::Error),
+    /// A program ended when it should have served.
+    #[error("{program} ended with {status} before it was ready; it wrote:\n{log}")]
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of its log.
+        log: String,
+    },
+    /// It took too long.
+    #[error("kube-apiserver was not ready after {} s; it answered {answer:?} and wrote:\n{log}", READY_WITHIN.as_secs())]
+    NotReady {
+        /// What it last answered when asked whether it is ready.
+        answer: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// The client does not take our kubeconfig.
+    #[error("failed to make a client")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The client does not take our configuration.
+    #[error("failed to make a client")]
+    Client(#[from] kube_client::Error),
+}
+
+/// It takes ten seconds where nothing else is going on.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+impl ControlPlane {
+    /// Starts etcd and a kube-apiserver, and waits until the latter is ready.
+    pub async fn start() -> Result<ControlPlane, StartError> {
+        let [etcd_program, api_server_program] = [program("etcd")?, program("kube-apiserver")?];
+        let dir = tempfile::Builder::new().prefix("kubernetes-").tempdir();
+        let dir = dir.map_err(ToolError::file(&std::env::temp_dir()))?;
+        let reserve = || Port::reserve().map_err(StartError::Port);
+        let ports = [reserve()?, reserve()?, reserve()?];
+        let [peers, clients, secure] = [ports[0].number(), ports[1].number(), ports[2].number()];
+        let token = random_token()?;
+        write_private(&dir.path().join("tokens"), &format!("{token},admin,admin,system:masters\n"))?;
+        make_key(&dir.path().join("service-accounts.key"))?;
+
+        let etcd = etcd_arguments(dir.path(), peers, clients);
+        let mut etcd = Process::start(&etcd_program, &etcd, dir.path().join("etcd.log"))?;
+        let api_server = api_server_arguments(dir.path(), clients, secure);
+        let log = dir.path().join("kube-apiserver.log");
+        let mut api_server = Process::start(&api_server_program, &api_server, log)?;
+
+        let config = wait_until_ready(dir.path(), secure, &token, &mut etcd, &mut api_server).await?;
+        Ok(ControlPlane { api_server, etcd, _ports: ports, config, dir })
+    }
+
+    /// A kubeconfig of the administrator; only its owner can read the file.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("kubeconfig")
+    }
+
+    /// A client of the administrator.
+    pub async fn client(&self) -> Result<Client, StartError> {
+        client(&self.config).await
+    }
+
+    /// The last lines that the kube-apiserver and etcd wrote, for a test that fails and does not know why.
+    pub fn last_words(&self) -> String {
+        format!("kube-apiserver:\n{}\netcd:\n{}", self.api_server.last_words(), self.etcd.last_words())
+    }
+}
+
+/// A program of the control plane, such as `kubectl`: from `$KUBEBUILDER_ASSETS` if it has all of them, else as
+/// `make tools` built it.
+pub fn program(name: &str) -> Result<PathBuf, ToolError> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let dir = match assets.filter(|dir| PROGRAMS.iter().all(|program| dir.join(program).is_file())) {
+        Some(assets) => assets,
+        None => {
+            let versions = ["k8s.io/kubernetes", "go.etcd.io/etcd/server/v3"].map(required);
+            tools::cache_dir()?.join(format!("tools/kubernetes-{}-etcd-{}", versions[0], versions[1]))
+        }
+    };
+    let file = dir.join(name);
+    if file.is_file() { Ok(file) } else { Err(ToolError::Missing { tool: file.display().to_string() }) }
+}
+
+/// What `tools/ensure` builds.
+const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+
+/// The version of a module that `tools/ensure` builds from.
+fn required(module: &str) -> &'static str {
+    let lines = include_str!("../../../tools/kubernetes/go.mod").lines();
+    let mut versions = lines.filter_map(|line| line.trim().strip_prefix(module)?.trim().strip_prefix('v'));
+    versions.next().expect("go.mod requires what is built from it").split_whitespace().next().unwrap_or_default()
+}
+
+fn etcd_arguments(dir: &Path, peers: u16, clients: u16) -> Vec<String> {
+    let [peers, clients] = [peers, clients].map(|port| format!("http://127.0.0.1:{port}"));
+    vec![
+        format!("--data-dir={}", dir.join("etcd").display()),
+        "--name=it".into(),
+        format!("--initial-cluster=it={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--advertise-client-urls={clients}"),
+        format!("--listen-client-urls={clients}"),
+        "--socket-reuse-port".into(),
+        // Nothing here has to survive a loss of power.
+        "--unsafe-no-fsync".into(),
+    ]
+}
+
+fn api_server_arguments(dir: &Path, etcd: u16, secure: u16) -> Vec<String> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://127.0.0.1:{etcd}"),
+        "--bind-address=127.0.0.1".into(),
+        "--advertise-address=127.0.0.1".into(),
+        format!("--secure-port={secure}"),
+        "--permit-port-sharing".into(),
+        format!("--cert-dir={}", file("serving")),
+        format!("--token-auth-file={}", file("tokens")),
+        "--authorization-mode=RBAC".into(),
+        "--service-account-issuer=https://kubernetes.default.svc".into(),
+        format!("--service-account-key-file={}", file("service-accounts.key")),
+        format!("--service-account-signing-key-file={}", file("service-accounts.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".into(),
+        // There is one API server, so nobody needs to find out which others there are.
+        "--endpoint-reconciler-type=none".into(),
+    ]
+}
+
+/// Asks until the server is ready, and writes the kubeconfig as soon as it has made its certificate.
+async fn wait_until_ready(
+    dir: &Path,
+    port: u16,
+    token: &str,
+    etcd: &mut Process,
+    api_server: &mut Process,
+) -> Result<Kubeconfig, StartError> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let mut answer = "nothing".to_owned();
+    while Instant::now() < deadline {
+        for (program, process) in [("etcd", &mut *etcd), ("kube-apiserver", &mut *api_server)] {
+            if let Some(status) = process.ended().map_err(ToolError::file(dir))? {
+                return Err(StartError::Ended { program, status, log: process.last_words() });
+            }
+        }
+        // The server writes its certificate before its key.
+        if dir.join("serving/apiserver.key").is_file() {
+            let config = write_kubeconfig(dir, port, token)?;
+            let request = http::Request::get("/readyz").body(Vec::new()).expect("this is a request");
+            match client(&config).await?.request_text(request).await {
+                Ok(text) if text == "ok" => return Ok(config),
+                Ok(text) => answer = text,
+                Err(error) => answer = tools::error_chain(&error),
+            }
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Err(StartError::NotReady { answer, log: api_server.last_words() })
+}
+
+/// A client that talks to our server and to nothing else, whatever proxy this machine has.
+async fn client(config: &Kubeconfig) -> Result<Client, StartError> {
+    let mut config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default()).await?;
+    config.proxy_url = None;
+    Ok(Client::try_from(config)?)
+}
+
+fn write_kubeconfig(dir: &Path, port: u16, token: &str) -> Result<Kubeconfig, ToolError> {
+    let certificate = dir.join("serving/apiserver.crt");
+    let authority = fs::read(&certificate).map_err(ToolError::file(&certificate))?;
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "admin",
+        "contexts": [{"name": "admin", "context": {"cluster": "it", "user": "admin"}}],
+        "clusters": [{"name": "it", "cluster": {
+            "server": format!("https://127.0.0.1:{port}"),
+            "certificate-authority-data": STANDARD.encode(authority),
+        }}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+    })
+    .to_string();
+    write_private(&dir.join("kubeconfig"), &text)?;
+    Ok(Kubeconfig::from_yaml(&text).expect("a kubeconfig that we wrote can be read"))
+}
+
+/// A file that only its owner can read.
+fn write_private(path: &Path, text: &str) -> Result<(), ToolError> {
+    let write = || {
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    write().map_err(ToolError::file(path))
+}
+
+/// The key that service account tokens are signed with.
+fn make_key(path: &Path) -> Result<(), ToolError> {
+    let mut openssl = Command::new("openssl");
+    // In SEC1, since the server is to take the public key from it, too, which it does not from PKCS#8.
+    openssl.args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]);
+    write_private(path, &tools::ask(&mut openssl, b"")?)
+}
+
+/// Everybody on this machine can reach loopback, but only we know this.
+fn random_token() -> Result<String, ToolError> {
+    let source = Path::new("/dev/urandom");
+    let mut bytes = [0; 16];
+    File::open(source).and_then(|mut file| file.read_exact(&mut bytes)).map_err(ToolError::file(source))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_says_how_to_install_it() {
+        let error = program("no-such-program").unwrap_err().to_string();
+        assert!(error.ends_with("/no-such-program is not installed; install it with `make tools`"), "{error}");
+    }
+
+    #[test]
+    fn versions_come_from_the_module_that_is_built() {
+        assert!(required("k8s.io/kubernetes").starts_with("1."));
+        assert!(required("go.etcd.io/etcd/server/v3").starts_with("3."));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_ends_is_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = |script: &str, log: &str| {
+            let arguments = ["-c".to_owned(), script.to_owned()];
+            Process::start(Path::new("/bin/sh"), &arguments, dir.path().join(log)).unwrap()
+        };
+        let mut lasting = shell("exec sleep 600", "lasting.log");
+        let mut failing = shell("echo what it said >&2; exit 3", "failing.log");
+        let error = wait_until_ready(dir.path(), 1, "", &mut lasting, &mut failing).await.unwrap_err();
+        let expected = "kube-apiserver ended with exit status: 3 before it was ready; it wrote:\nwhat it said";
+        assert_eq!(error.to_string(), expected);
+    }
+}
