@@ -90,6 +90,26 @@ fn heading(table: &str) -> Vec<&str> {
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: default}\ndata: {a: '1', b: '2'}\n";
 
 #[test]
+fn what_the_flags_say_stays_until_they_say_something_else() {
+    let top = directory();
+    let data = top.path().join("data");
+    let start = |arguments: &[&str]| {
+        let running = Up::start(&data, arguments);
+        User { kubeconfig: running.kubeconfig(), _running: running, top: directory() }
+    };
+    let three = ["--cluster-domain", "lab.test", "--node", "a=10.0.0.1,b=10.0.0.2,c=10.0.0.3"];
+    drop(start(&three));
+    let user = start(&["--api-url", "https://api.example.com:443", "--node", "c=10.0.0.4"]);
+    let status = user.json("get infrastructure cluster")["status"].take();
+    assert_eq!(status["apiServerURL"], "https://api.example.com:443");
+    assert_eq!(status["apiServerInternalURI"], "https://api-int.lab.test:6443");
+    assert_eq!(status["controlPlaneTopology"], "HighlyAvailable");
+    assert_eq!(user.json("get nodes")["items"].as_array().unwrap().len(), 3);
+    assert_eq!(user.json("get node c")["status"]["addresses"][0]["address"], "10.0.0.4");
+    assert_eq!(user.does("config view --minify -o jsonpath={.clusters[0].name}"), "lab");
+}
+
+#[test]
 fn kubectl_behaves_as_at_work() {
     let user = User::new();
     it_reads(&user);

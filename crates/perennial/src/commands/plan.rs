@@ -235,7 +235,9 @@ fn print_pending(report: &Report, pending: &Pending, out: &mut dyn Write) -> io:
 pub(super) fn print_waiting(now: Timestamp, waiting: &Waiting, out: &mut dyn Write) -> io::Result<()> {
     let (cause, refusal) = match waiting {
         Waiting::Trust { refusal, .. } => ("everybody to trust it".to_owned(), Some(refusal)),
-        Waiting::Rollout { lacking, refusal, .. } => (format!("rollout on {}", rules::first_few(lacking)), Some(refusal)),
+        Waiting::Rollout { lacking, refusal, .. } => {
+            (format!("rollout on {}", rules::first_few(lacking)), Some(refusal))
+        }
         Waiting::SignerTooYoung { .. } => ("its new signer to reach everybody who verifies it".to_owned(), None),
         other => (other.to_string(), None),
     };

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context;
-use perennial_api::crds;
+use perennial_api::{crds, pki};
 use perennial_apiserver::api::{Api, WriteOptions, Written};
 use perennial_apiserver::path::Objects;
 use perennial_apiserver::selector::Selector;
 use perennial_apiserver::status::{ApiError, Reason};
 use perennial_core::catalog::{BundleHome, Catalog};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::wishes::{Node, Wishes};
 
@@ -33,26 +33,36 @@ pub(crate) async fn prepare(api: &Api, wishes: &Wishes) -> anyhow::Result<Prepar
         keep_definition(api, &wanted, &mut prepared).await?;
     }
     for name in namespaces(Catalog::builtin()) {
-        let namespace = json!({"metadata": {"name": name}});
-        ensure(api, &at("", "namespaces", name), namespace, Asked::No, &mut prepared).await?;
+        ensure(api, &at("", "namespaces", name), json!({"metadata": {"name": name}}), None, &mut prepared).await?;
     }
-    let infrastructure = at("config.openshift.io", "infrastructures", "cluster");
-    let asked = Asked::when(wishes.cluster_domain.is_some() || wishes.api_url.is_some());
-    ensure(api, &infrastructure, infrastructure_object(wishes), asked, &mut prepared).await?;
-    let network = at("config.openshift.io", "networks", "cluster");
-    let asked = Asked::when(!wishes.service_networks.is_empty());
-    ensure(api, &network, network_object(wishes), asked, &mut prepared).await?;
+    // Nodes first: what the cluster is depends on how many there are.
     let (nodes, asked) = wishes.nodes();
-    // Without a wish, nodes are for a cluster that has none.
-    if asked || list_is_empty(api, &at("", "nodes", ""))? {
+    if asked || names(api, &at("", "nodes", ""))?.is_empty() {
         for node in &nodes {
-            ensure(api, &at("", "nodes", &node.name), node_object(node), Asked::when(asked), &mut prepared).await?;
+            let wanted = node_object(node);
+            ensure(api, &at("", "nodes", &node.name), wanted.clone(), asked.then_some(wanted), &mut prepared).await?;
         }
     }
-    let pki = at(perennial_api::pki::GROUP, perennial_api::pki::PLURAL, perennial_api::pki::NAME);
-    ensure(api, &pki, json!({"metadata": {"name": "cluster"}, "spec": {}}), Asked::No, &mut prepared).await?;
+    let count = names(api, &at("", "nodes", ""))?.len();
+    let whole = infrastructure(wishes, count);
+    let asked = infrastructure_change(wishes, count);
+    ensure(api, &at(CONFIG, "infrastructures", "cluster"), whole, asked, &mut prepared).await?;
+    let whole = network(wishes);
+    let asked = (!wishes.service_networks.is_empty()).then(|| whole.clone());
+    ensure(api, &at(CONFIG, "networks", "cluster"), whole, asked, &mut prepared).await?;
+    let empty = json!({"metadata": {"name": pki::NAME}, "spec": {}});
+    ensure(api, &at(pki::GROUP, pki::PLURAL, pki::NAME), empty, None, &mut prepared).await?;
     Ok(prepared)
 }
+
+/// What the cluster is called, for who has several.
+pub(crate) fn name(api: &Api) -> String {
+    let infrastructure = api.get(&at(CONFIG, "infrastructures", "cluster")).unwrap_or_default();
+    let name = infrastructure["status"]["infrastructureName"].as_str().filter(|name| !name.is_empty());
+    name.unwrap_or("perennial").to_owned()
+}
+
+const CONFIG: &str = "config.openshift.io";
 
 /// A cluster-wide object.
 pub(super) fn at(group: &str, plural: &str, name: &str) -> Objects {
@@ -71,38 +81,33 @@ pub(super) fn options() -> WriteOptions {
     WriteOptions { manager: "perennial-up".to_owned(), ..WriteOptions::default() }
 }
 
-/// Whether somebody asked for an object to be like this, or it is only what it is by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Yes,
-    No,
-}
-
-impl Asked {
-    fn when(asked: bool) -> Asked {
-        if asked { Asked::Yes } else { Asked::No }
-    }
-}
-
-async fn ensure(api: &Api, at: &Objects, wanted: Value, asked: Asked, prepared: &mut Prepared) -> anyhow::Result<()> {
+/// Makes an object that is absent. One that is there is changed as far as somebody asked for it.
+async fn ensure(
+    api: &Api,
+    at: &Objects,
+    whole: Value,
+    asked: Option<Value>,
+    prepared: &mut Prepared,
+) -> anyhow::Result<()> {
     let name = at.name.as_deref().unwrap_or_default();
     let failed = || format!("failed to write {} {name}", at.plural);
-    let has_status = api.resource(at).with_context(failed)?.has_status && wanted.get("status").is_some();
-    match api.get(at) {
-        Err(error) if error.reason == Reason::NotFound => {
-            let whole = Objects { name: None, ..at.clone() };
-            api.create(&whole, wanted.clone(), &options()).await.with_context(failed)?;
-            if has_status {
-                merge_status(api, at, &wanted).await.with_context(failed)?;
+    let has_status = api.resource(at).with_context(failed)?.has_status;
+    let with_status = |wanted: &Value| has_status && wanted.get("status").is_some();
+    match (api.get(at), asked) {
+        (Err(error), _) if error.reason == Reason::NotFound => {
+            let without_name = Objects { name: None, ..at.clone() };
+            api.create(&without_name, whole.clone(), &options()).await.with_context(failed)?;
+            if with_status(&whole) {
+                merge_status(api, at, &whole).await.with_context(failed)?;
             }
             prepared.made += 1;
         }
-        Err(error) => return Err(error).with_context(failed),
-        Ok(_) if asked == Asked::No => {}
-        Ok(old) => {
-            let mut new = api.merge(at, &wanted, &options()).await.with_context(failed)?.object;
-            if has_status {
-                new = merge_status(api, at, &wanted).await.with_context(failed)?.object;
+        (Err(error), _) => return Err(error).with_context(failed),
+        (Ok(_), None) => {}
+        (Ok(old), Some(asked)) => {
+            let mut new = api.merge(at, &asked, &options()).await.with_context(failed)?.object;
+            if with_status(&asked) {
+                new = merge_status(api, at, &asked).await.with_context(failed)?.object;
             }
             if new["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"] {
                 prepared.changed.push(format!("{} {name}", at.plural));
@@ -121,7 +126,7 @@ async fn merge_status(api: &Api, at: &Objects, wanted: &Value) -> Result<Written
 async fn keep_definition(api: &Api, wanted: &Value, prepared: &mut Prepared) -> anyhow::Result<()> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let at = at("apiextensions.k8s.io", "customresourcedefinitions", name);
-    ensure(api, &at, wanted.clone(), Asked::No, prepared).await?;
+    ensure(api, &at, wanted.clone(), None, prepared).await?;
     let found = api.get(&at)?;
     if found["spec"]["versions"] != wanted["spec"]["versions"] {
         let doubt = format!(
@@ -133,8 +138,9 @@ async fn keep_definition(api: &Api, wanted: &Value, prepared: &mut Prepared) -> 
     Ok(())
 }
 
-fn list_is_empty(api: &Api, at: &Objects) -> anyhow::Result<bool> {
-    Ok(api.list(at, &Selector::default(), None, Some(1))?.items.is_empty())
+fn names(api: &Api, at: &Objects) -> anyhow::Result<Vec<String>> {
+    let items = api.list(at, &Selector::default(), None, None)?.items;
+    Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str()).map(ToOwned::to_owned).collect())
 }
 
 /// Those that every cluster has, and every one that the catalog writes to.
@@ -156,24 +162,46 @@ fn namespaces(catalog: &Catalog) -> BTreeSet<&'static str> {
     ["default", "kube-system", "kube-public", "kube-node-lease"].into_iter().chain(ours).collect()
 }
 
-fn infrastructure_object(wishes: &Wishes) -> Value {
-    let domain = wishes.domain();
-    let topology = if wishes.nodes().0.len() > 1 { "HighlyAvailable" } else { "SingleReplica" };
+fn infrastructure(wishes: &Wishes, nodes: usize) -> Value {
+    let mut status = of_domain(wishes.domain());
+    status["apiServerURL"] = wishes.api_url().into();
+    status["platformStatus"] = json!({"type": "None"});
+    for field in TOPOLOGIES {
+        status[field] = topology(nodes).into();
+    }
+    json!({"metadata": {"name": "cluster"}, "spec": {}, "status": status})
+}
+
+/// What the flags say about it, and nothing else.
+fn infrastructure_change(wishes: &Wishes, nodes: usize) -> Option<Value> {
+    let mut status = json!({});
+    if let Some(domain) = &wishes.cluster_domain {
+        status = of_domain(domain);
+    }
+    if wishes.cluster_domain.is_some() || wishes.api_url.is_some() {
+        status["apiServerURL"] = wishes.api_url().into();
+    }
+    if !wishes.nodes.is_empty() {
+        TOPOLOGIES.iter().for_each(|field| status[field] = topology(nodes).into());
+    }
+    let says_nothing = status.as_object().is_none_or(Map::is_empty);
+    (!says_nothing).then(|| json!({"status": status}))
+}
+
+const TOPOLOGIES: [&str; 2] = ["controlPlaneTopology", "infrastructureTopology"];
+
+fn topology(nodes: usize) -> &'static str {
+    if nodes > 1 { "HighlyAvailable" } else { "SingleReplica" }
+}
+
+fn of_domain(domain: &str) -> Value {
     json!({
-        "metadata": {"name": "cluster"},
-        "spec": {},
-        "status": {
-            "infrastructureName": domain.split('.').next().unwrap_or_default(),
-            "apiServerURL": wishes.api_url(),
-            "apiServerInternalURI": format!("https://api-int.{domain}:6443"),
-            "controlPlaneTopology": topology,
-            "infrastructureTopology": topology,
-            "platformStatus": {"type": "None"},
-        }
+        "infrastructureName": domain.split('.').next().unwrap_or_default(),
+        "apiServerInternalURI": format!("https://api-int.{domain}:6443"),
     })
 }
 
-fn network_object(wishes: &Wishes) -> Value {
+fn network(wishes: &Wishes) -> Value {
     let networks: Vec<String> = wishes.service_networks().iter().map(ToString::to_string).collect();
     json!({
         "metadata": {"name": "cluster"},

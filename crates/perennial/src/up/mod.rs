@@ -66,12 +66,13 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     prepared.doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
     prepared.changed.iter().for_each(|object| talk::line(format_args!("changed: {object}")));
     let identity = Identity::ensure(&api, clock::now()).await?;
-    let door = Door::new(&directory, address, request.wishes.domain(), &identity)?;
+    let door = Door::new(&directory, address, &cluster::name(&api), &identity)?;
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
 
-    let state = if is_new { "new" } else { "continued" };
-    announce(out, &directory, address, state)?;
-    if !request.until_ready {
+    if request.until_ready {
+        writeln!(out, "Everything is in place in {}", directory.display())?;
+    } else {
+        announce(out, &directory, address, if is_new { "new" } else { "continued" })?;
         let caretaker = tokio::spawn(take_care(api.clone(), door.clone(), identity));
         tokio::select! {
             _ = interrupt.recv() => {}
