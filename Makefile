@@ -9,7 +9,7 @@ OUT ?= out/demo-$(shell date +%Y%m%d-%H%M%S)
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
-.PHONY: help up demo test test-fast test-fuzz bench lint generate tools tools-cargo
+.PHONY: help up demo test test-fast test-fuzz mutants bench lint generate tools tools-cargo
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,6 +35,17 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
 	    || { tail -n 60 $$log; exit 1; }; \
 	  grep number_of_executed_units $$log; \
 	done
+
+# Each mutant is a build and a run of the tests of the planner, so this takes an hour or two. The few tests that take
+# seconds are left out: what survives the others is for them, and for `cargo mutants` without the second filter.
+MUTANTS_OUT ?= target/mutants
+mutants: ## Break the planner and the proof in every way, and see whether a test notices
+	@tools/ensure mutants
+	CARGO_PROFILE_DEV_DEBUG=0 cargo mutants -p perennial-core \
+	  -f 'crates/perennial-core/src/plan/**/*.rs' -e 'crates/perennial-core/src/plan/tests/**' \
+	  -f crates/perennial-core/src/trust/prove.rs -f crates/perennial-core/src/trust/edge.rs \
+	  --test-tool nextest --baseline skip --timeout 150 -o $(MUTANTS_OUT) -C --lib \
+	  -- -E 'test(/^(plan|trust|rules)::/) - test(/trouble|look::nothing_happens|in_ordinary_life/)'
 
 bench: ## Measure, each figure beside its limit
 	cargo bench --quiet -p perennial-core --bench plan
