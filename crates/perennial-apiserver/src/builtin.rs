@@ -1,11 +1,18 @@
 //! What a server knows about the insides of built-in objects: as much as its clients rely on.
 
+pub(crate) mod fields;
+pub(crate) mod metadata;
+mod read;
+mod service;
+
+pub(crate) use read::read;
+
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Map, Value, json};
 
-use crate::definition;
 use crate::resource::Resource;
 use crate::status::Cause;
+use crate::{definition, names};
 
 /// The most that a Secret's or ConfigMap's data may be.
 const MAX_DATA: usize = 1 << 20;
@@ -23,7 +30,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
                 object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
             }
         }
-        ("", "Service") => default_service(object),
+        ("", "Service") => service::default(object),
         _ if definition::is_definition(resource) => definition::default(object),
         _ => {}
     }
@@ -43,24 +50,14 @@ fn default_secret(object: &mut Value) {
     }
 }
 
-fn default_service(object: &mut Value) {
-    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    spec.entry("type").or_insert_with(|| "ClusterIP".into());
-    spec.entry("sessionAffinity").or_insert_with(|| "None".into());
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(port) = port.as_object_mut() {
-            port.entry("protocol").or_insert_with(|| "TCP".into());
-            let number = port.get("port").cloned().unwrap_or_default();
-            port.entry("targetPort").or_insert(number);
-        }
-    }
-}
-
 /// What is wrong with a built-in object, also as an update of an earlier one.
 pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Secret") => secret_causes(object, old),
         ("", "ConfigMap") => config_map_causes(object, old),
+        ("", "Service") => service::causes(object),
+        ("coordination.k8s.io", "Lease") => lease_causes(object),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding_causes(object, old),
         _ if definition::is_definition(resource) => definition::causes(object, old),
         _ => Vec::new(),
     }
@@ -96,8 +93,37 @@ fn config_map_causes(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     for map in ["data", "binaryData"] {
         causes.extend(data_causes(map, object[map].as_object().unwrap_or(&empty)));
     }
+    let in_both = |key: &&String| object["binaryData"].get(key.as_str()).is_some();
+    for key in object["data"].as_object().unwrap_or(&empty).keys().filter(in_both) {
+        let message = format!("Invalid value: {key:?}: duplicate of key present in binaryData");
+        causes.push(cause("FieldValueInvalid", &format!("data[{key}]"), message));
+    }
     causes.extend(old.into_iter().flat_map(|old| immutable_causes(object, old, &["data", "binaryData"])));
     causes
+}
+
+fn lease_causes(object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (field, least, why) in [
+        ("leaseDurationSeconds", 1, "must be greater than 0"),
+        ("leaseTransitions", 0, "must be greater than or equal to 0"),
+    ] {
+        if let Some(number) = object["spec"][field].as_i64().filter(|number| *number < least) {
+            let message = format!("Invalid value: {number}: {why}");
+            causes.push(cause("FieldValueInvalid", &format!("spec.{field}"), message));
+        }
+    }
+    causes
+}
+
+/// A binding is to one role for good: who may change it could otherwise grant any.
+fn binding_causes(object: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let role = &object["roleRef"];
+    if old.is_none_or(|old| old["roleRef"] == *role) {
+        return Vec::new();
+    }
+    let shown = json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
+    vec![cause("FieldValueInvalid", "roleRef", format!("Invalid value: {shown}: cannot change roleRef"))]
 }
 
 /// An object that was declared immutable stays what it is.
@@ -116,21 +142,52 @@ fn immutable_causes(object: &Value, old: &Value, maps: &[&str]) -> Vec<Cause> {
 
 fn data_causes(field: &str, data: &Map<String, Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let is_key = |key: &str| {
-        !key.is_empty()
-            && key.len() <= 253
-            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-            && key != "."
-            && !key.starts_with("..")
-    };
-    const WHY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
-        or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-    for key in data.keys().filter(|key| !is_key(key)) {
-        causes.push(cause("FieldValueInvalid", &format!("{field}[{key}]"), format!("Invalid value: {key:?}: {WHY}")));
+    for key in data.keys() {
+        let wrong = names::data_key(key).into_iter().map(|why| format!("Invalid value: {key:?}: {why}"));
+        causes.extend(wrong.map(|message| cause("FieldValueInvalid", &format!("{field}[{key}]"), message)));
     }
     let size: usize = data.values().filter_map(Value::as_str).map(str::len).sum();
     if size > MAX_DATA {
         causes.push(cause("FieldValueTooLong", field, format!("Too long: may not be more than {MAX_DATA} bytes")));
     }
     causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Registry;
+
+    fn check(group: &str, plural: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let registry = Registry::builtin();
+        let causes = validate(registry.get(group, "v1", plural).unwrap(), object, old);
+        causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
+    #[test]
+    fn a_key_is_in_data_or_in_binary_data() {
+        let both = json!({"data": {"k": "v"}, "binaryData": {"k": "dg=="}});
+        assert_eq!(
+            check("", "configmaps", &both, None),
+            ["data[k]: Invalid value: \"k\": duplicate of key present in binaryData"]
+        );
+    }
+
+    #[test]
+    fn a_lease_lasts() {
+        let lease = json!({"spec": {"leaseDurationSeconds": -1, "leaseTransitions": 0}});
+        let wrong = check("coordination.k8s.io", "leases", &lease, None);
+        assert_eq!(wrong, ["spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0"]);
+    }
+
+    #[test]
+    fn a_binding_is_to_one_role_for_good() {
+        let to = |name: &str| json!({"roleRef": {"apiGroup": "g", "kind": "Role", "name": name}});
+        let group = "rbac.authorization.k8s.io";
+        assert_eq!(check(group, "rolebindings", &to("a"), Some(&to("a"))), [""; 0]);
+        assert_eq!(
+            check(group, "rolebindings", &to("b"), Some(&to("a"))),
+            ["roleRef: Invalid value: {\"APIGroup\":\"g\",\"Kind\":\"Role\",\"Name\":\"b\"}: cannot change roleRef"]
+        );
+    }
 }

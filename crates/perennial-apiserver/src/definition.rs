@@ -82,7 +82,7 @@ pub(crate) fn causes(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
                     say("FieldValueInvalid", &field, format!("Invalid value: {error}"));
                 }
             }
-            _ => say("FieldValueRequired", &field, "Required value: schemas are required".to_owned()),
+            _ => say("FieldValueRequired", &field, "Required value".to_owned()),
         }
     }
     causes

@@ -1,10 +1,14 @@
 //! The resources that are served: a table of built-in ones, and whatever custom resource definitions add.
 
+mod columns;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use perennial_schema::Schema;
 use serde_json::Value;
+
+pub use columns::Cell;
 
 /// A resource in one version.
 #[derive(Debug, Clone)]
@@ -65,10 +69,18 @@ pub struct Column {
 pub enum Source {
     /// A simple JSON path, as custom resource definitions have it: `.spec.mode`.
     Path(String),
-    /// How many entries these maps have together.
+    /// A simple JSON path, and what is shown where it leads to nothing.
+    PathOr(&'static str, &'static str),
+    /// A path to a number; 0 where there is none.
+    NumberAt(&'static str),
+    /// How many entries these maps and lists have together.
     Count(&'static [&'static str]),
+    /// Paths to an instant, of which the first that leads to one counts: how long ago that was.
+    AgeAt(&'static [&'static str]),
     /// The age of the object.
     Age,
+    /// What has to be made of several fields.
+    Cell(Cell),
 }
 
 /// The resources of a server, by group, version and plural.
@@ -130,15 +142,8 @@ struct Builtin {
     has_status: bool,
     is_stored: bool,
     fields: &'static [&'static str],
-    columns: &'static [(&'static str, &'static str, From)],
     /// Where its objects are stored as those of another resource: its group, and the fields that have other names there.
     stored_as: Option<(&'static str, &'static [(&'static str, &'static str)])>,
-}
-
-enum From {
-    Path(&'static str),
-    Count(&'static [&'static str]),
-    Age,
 }
 
 const STORED: Builtin = Builtin {
@@ -151,12 +156,9 @@ const STORED: Builtin = Builtin {
     has_status: false,
     is_stored: true,
     fields: &[],
-    columns: AGE_ONLY,
     stored_as: None,
 };
 
-const AGE: (&str, &str, From) = ("Age", "string", From::Age);
-const AGE_ONLY: &[(&str, &str, From)] = &[AGE];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.name",
@@ -177,35 +179,11 @@ const BUILTIN: &[Builtin] = &[
         namespaced: false,
         has_status: true,
         fields: &["status.phase"],
-        columns: &[("Status", "string", From::Path(".status.phase")), AGE],
         ..STORED
     },
-    Builtin {
-        kind: "Secret",
-        plural: "secrets",
-        fields: &["type"],
-        columns: &[("Type", "string", From::Path(".type")), ("Data", "integer", From::Count(&["data"])), AGE],
-        ..STORED
-    },
-    Builtin {
-        kind: "ConfigMap",
-        plural: "configmaps",
-        short: &["cm"],
-        columns: &[("Data", "integer", From::Count(&["data", "binaryData"])), AGE],
-        ..STORED
-    },
-    Builtin {
-        kind: "Service",
-        plural: "services",
-        short: &["svc"],
-        has_status: true,
-        columns: &[
-            ("Type", "string", From::Path(".spec.type")),
-            ("Cluster-IP", "string", From::Path(".spec.clusterIP")),
-            AGE,
-        ],
-        ..STORED
-    },
+    Builtin { kind: "Secret", plural: "secrets", fields: &["type"], ..STORED },
+    Builtin { kind: "ConfigMap", plural: "configmaps", short: &["cm"], ..STORED },
+    Builtin { kind: "Service", plural: "services", short: &["svc"], has_status: true, ..STORED },
     Builtin { kind: "ServiceAccount", plural: "serviceaccounts", short: &["sa"], ..STORED },
     Builtin {
         kind: "Node",
@@ -222,23 +200,9 @@ const BUILTIN: &[Builtin] = &[
         short: &["po"],
         has_status: true,
         fields: &["spec.nodeName", "status.phase", "spec.serviceAccountName"],
-        columns: &[("Status", "string", From::Path(".status.phase")), AGE],
         ..STORED
     },
-    Builtin {
-        kind: "Event",
-        plural: "events",
-        short: &["ev"],
-        fields: EVENT_FIELDS,
-        columns: &[
-            ("Last Seen", "string", From::Path(".lastTimestamp")),
-            ("Type", "string", From::Path(".type")),
-            ("Reason", "string", From::Path(".reason")),
-            ("Object", "string", From::Path(".involvedObject.name")),
-            ("Message", "string", From::Path(".message")),
-        ],
-        ..STORED
-    },
+    Builtin { kind: "Event", plural: "events", short: &["ev"], fields: EVENT_FIELDS, ..STORED },
     Builtin {
         group: "events.k8s.io",
         kind: "Event",
@@ -253,13 +217,6 @@ const BUILTIN: &[Builtin] = &[
             "reason",
             "type",
             "reportingController",
-        ],
-        columns: &[
-            ("Last Seen", "string", From::Path(".deprecatedLastTimestamp")),
-            ("Type", "string", From::Path(".type")),
-            ("Reason", "string", From::Path(".reason")),
-            ("Object", "string", From::Path(".regarding.name")),
-            ("Message", "string", From::Path(".note")),
         ],
         stored_as: Some((
             "",
@@ -284,11 +241,6 @@ const BUILTIN: &[Builtin] = &[
         namespaced: false,
         has_status: true,
         fields: &["spec.signerName"],
-        columns: &[
-            ("Age", "string", From::Age),
-            ("SignerName", "string", From::Path(".spec.signerName")),
-            ("Requestor", "string", From::Path(".spec.username")),
-        ],
         ..STORED
     },
     Builtin {
@@ -320,7 +272,6 @@ const BUILTIN: &[Builtin] = &[
         short: &["crd", "crds"],
         namespaced: false,
         has_status: true,
-        columns: &[("Created At", "date", From::Path(".metadata.creationTimestamp"))],
         ..STORED
     },
     Builtin {
@@ -355,24 +306,6 @@ const BUILTIN: &[Builtin] = &[
 
 impl Builtin {
     fn resource(&self) -> Resource {
-        let column = |(name, kind, from): &(&str, &str, From)| Column {
-            name: (*name).to_owned(),
-            kind: (*kind).to_owned(),
-            description: String::new(),
-            priority: 0,
-            value: match from {
-                From::Path(path) => Source::Path((*path).to_owned()),
-                From::Count(maps) => Source::Count(maps),
-                From::Age => Source::Age,
-            },
-        };
-        let name = Column {
-            name: "Name".to_owned(),
-            kind: "string".to_owned(),
-            description: String::new(),
-            priority: 0,
-            value: Source::Path(".metadata.name".to_owned()),
-        };
         Resource {
             group: self.group.to_owned(),
             version: self.version.to_owned(),
@@ -386,7 +319,7 @@ impl Builtin {
             is_stored: self.is_stored,
             is_ending: false,
             fields: self.fields,
-            columns: [name].into_iter().chain(self.columns.iter().map(column)).collect(),
+            columns: columns::of(self.group, self.kind),
             schema: None,
             openapi: None,
             storage: Resource::storage_name(self.stored_as.map_or(self.group, |(group, _)| group), self.plural),

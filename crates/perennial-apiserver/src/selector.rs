@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::names::is_dns_subdomain;
 use crate::status::{ApiError, Reason};
 
 /// Which objects a list or watch is about.
@@ -37,6 +38,11 @@ impl Selector {
     /// From the two query parameters; `fields` are those that the resource can be selected by besides name and namespace.
     pub fn parse(labels: &str, fields: &str, known_fields: &[&str]) -> Result<Selector, ApiError> {
         Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, known_fields)? })
+    }
+
+    /// Whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
     }
 
     /// Whether it selects the object.
@@ -122,8 +128,11 @@ fn split_outside_parentheses(text: &str) -> Vec<&str> {
 fn parse_label(part: &str) -> Option<LabelRule> {
     let rule = |key: &str, wanted| {
         let key = key.trim();
-        let is_key = !key.is_empty() && key.chars().all(|it| it.is_ascii_alphanumeric() || "-_./".contains(it));
-        is_key.then(|| LabelRule { key: key.to_owned(), wanted })
+        let has_values = match &wanted {
+            Wanted::In(values) | Wanted::NotIn(values) => values.iter().all(|value| value.is_empty() || is_word(value)),
+            Wanted::Exists | Wanted::Absent => true,
+        };
+        (is_label_key(key) && has_values).then(|| LabelRule { key: key.to_owned(), wanted })
     };
     let one = |value: &str| vec![value.trim().to_owned()];
     if let Some(key) = part.strip_prefix('!') {
@@ -146,6 +155,20 @@ fn parse_label(part: &str) -> Option<LabelRule> {
         return rule(key, Wanted::In(one(value)));
     }
     rule(part, Wanted::Exists)
+}
+
+/// `app`, or `example.com/app`.
+fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    is_word(name) && prefix.is_none_or(is_dns_subdomain)
+}
+
+/// The name of a label, or its value: up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at either end.
+fn is_word(text: &str) -> bool {
+    let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    bytes.len() <= 63 && edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(inside)
 }
 
 #[cfg(test)]
@@ -197,5 +220,18 @@ mod tests {
         assert_eq!(refused("", "nonsense"), "invalid field selector: \"nonsense\"; can't understand 'nonsense'");
         assert_eq!(refused("a b c", ""), "unable to parse requirement: found \"a b c\"");
         assert_eq!(refused("a within (b)", ""), "unable to parse requirement: found \"a within (b)\"");
+    }
+
+    #[test]
+    fn keys_and_values_are_those_that_labels_can_have() {
+        let is_understood = |labels: &str| Selector::parse(labels, "", &[]).is_ok();
+        for labels in ["example.com/app=web", "!a.b_c", "app=", "app in (a, b-1)", "app notin ()"] {
+            assert!(is_understood(labels), "{labels}");
+        }
+        let long = format!("app={}", "a".repeat(64));
+        for labels in ["-app", "app-", "!-app", "a/b/c", "Example.com/app", "/app", "app=-web", "app in (a, b!)", &long]
+        {
+            assert!(!is_understood(labels), "{labels}");
+        }
     }
 }

@@ -97,6 +97,13 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// Whether refusals for it have details, although there may be nothing to say in them.
+    fn has_details(self) -> bool {
+        matches!(self, Reason::NotFound | Reason::MethodNotAllowed | Reason::Invalid)
+    }
+}
+
 impl ApiError {
     /// An error that is about no object in particular.
     pub fn new(reason: Reason, message: impl Into<String>) -> ApiError {
@@ -142,6 +149,12 @@ impl ApiError {
         ApiError::about(Reason::Forbidden, about, message)
     }
 
+    /// This cannot be done with objects of a resource.
+    pub(crate) fn unsupported_verb(about: About, verb: &str) -> ApiError {
+        let message = format!("{verb} is not supported on resources of kind \"{}\"", about.resource());
+        ApiError::about(Reason::MethodNotAllowed, about, message)
+    }
+
     /// The object is wrong: `about.kind` is its kind here.
     pub fn invalid(about: About, causes: Vec<Cause>) -> ApiError {
         let texts: Vec<String> = causes.iter().map(Cause::text).collect();
@@ -160,7 +173,7 @@ impl ApiError {
             "message": self.message,
             "reason": format!("{:?}", self.reason),
         });
-        if self.about.is_some() || !self.causes.is_empty() {
+        if self.about.is_some() || !self.causes.is_empty() || self.reason.has_details() {
             status["details"] = self.details();
         }
         status["code"] = self.code.into();
@@ -246,6 +259,8 @@ mod tests {
                 "details": {"name": "x", "group": "config.openshift.io", "kind": "pkis"}, "code": 404
             })
         );
-        assert_eq!(ApiError::no_such_path().to_status().get("details"), None);
+        assert_eq!(ApiError::no_such_path().to_status()["details"], json!({}));
+        let bad = ApiError::new(Reason::BadRequest, "no");
+        assert_eq!(bad.to_status().get("details"), None);
     }
 }

@@ -1,14 +1,30 @@
 //! Objects as tables, for people.
 
+mod cells;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resource::{Column, Resource, Source};
 
+/// How much of an object comes with its row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
 /// A table of objects, with ages as of `now`.
-pub(crate) fn table(resource: &Resource, objects: &[Value], metadata: &Value, now: Timestamp) -> Value {
+pub(crate) fn table(
+    resource: &Resource,
+    objects: &[Value],
+    metadata: &Value,
+    now: Timestamp,
+    include: Include,
+) -> Value {
     let columns: Vec<Value> = resource.columns.iter().map(definition).collect();
-    let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, now)).collect();
+    let rows: Vec<Value> = objects.iter().map(|object| row(resource, object, now, include)).collect();
     let list = |field: &str| metadata.get(field).cloned();
     let mut head = json!({});
     for field in ["resourceVersion", "continue", "remainingItemCount"] {
@@ -33,22 +49,42 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-fn row(resource: &Resource, object: &Value, now: Timestamp) -> Value {
+fn row(resource: &Resource, object: &Value, now: Timestamp, include: Include) -> Value {
     let cells: Vec<Value> = resource.columns.iter().map(|column| cell(column, object, now)).collect();
-    let partial =
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
-    json!({"cells": cells, "object": partial})
+    let object = match include {
+        Include::Nothing => Value::Null,
+        Include::Metadata => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+        }
+        Include::Object => object.clone(),
+    };
+    json!({"cells": cells, "object": object})
 }
 
 fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     match &column.value {
         Source::Path(path) if column.kind == "date" => age(&at_path(object, path), now).into(),
         Source::Path(path) => at_path(object, path),
-        Source::Count(maps) => {
-            let count = |map: &&str| object[*map].as_object().map_or(0, serde_json::Map::len);
-            maps.iter().map(count).sum::<usize>().into()
+        Source::PathOr(path, otherwise) => match at_path(object, path) {
+            Value::Null => (*otherwise).into(),
+            value => value,
+        },
+        Source::NumberAt(path) => at_path(object, path).as_i64().unwrap_or(0).into(),
+        Source::Count(fields) => fields.iter().map(|field| count(&object[*field])).sum::<usize>().into(),
+        Source::AgeAt(paths) => {
+            let found = paths.iter().map(|path| at_path(object, path)).find(Value::is_string);
+            age(&found.unwrap_or_default(), now).into()
         }
         Source::Age => age(&object["metadata"]["creationTimestamp"], now).into(),
+        Source::Cell(cell) => cells::text(*cell, object).into(),
+    }
+}
+
+fn count(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => map.len(),
+        Value::Array(list) => list.len(),
+        _ => 0,
     }
 }
 
@@ -57,7 +93,11 @@ fn age(since: &Value, now: Timestamp) -> String {
     let Some(since) = since.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();
     };
-    let seconds = since.duration_until(now).as_secs();
+    span(since.duration_until(now).as_secs())
+}
+
+/// So many seconds, in the units that tell most.
+fn span(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let with = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
         0 => format!("{large}{unit}"),

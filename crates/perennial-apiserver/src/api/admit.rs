@@ -1,65 +1,24 @@
 //! What an object must be to be stored.
 
 use perennial_schema::FieldError;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Api, FieldValidation, WriteOptions, remove, text};
+use super::identify::Sent;
+use super::{Api, remove, text};
+use crate::builtin;
 use crate::path::Objects;
 use crate::resource::Resource;
-use crate::status::{About, ApiError, Cause, Reason};
-use crate::{builtin, names};
+use crate::status::{About, ApiError, Cause};
+
+/// The most of a name that is given where the rest is generated.
+const MAX_GENERATED: usize = 58;
 
 impl Api {
-    /// The object with the kind, name and namespace that its path says.
-    pub(super) fn identified(&self, resource: &Resource, at: &Objects, body: Value) -> Result<Value, ApiError> {
-        let bad = |message: String| ApiError::new(Reason::BadRequest, message);
-        let Value::Object(_) = &body else {
-            return Err(bad("the object provided is unrecognized (must be of type object)".to_owned()));
-        };
-        let mut object = body;
-        for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
-            match object[field].as_str() {
-                Some(found) if !found.is_empty() && found != expected => {
-                    return Err(bad(format!(
-                        "the {field} in the data ({found}) does not match the expected {field} ({expected})"
-                    )));
-                }
-                _ => object[field] = expected.into(),
-            }
-        }
-        if !object["metadata"].is_object() {
-            object["metadata"] = json!({});
-        }
-        let namespace = text(&object, "namespace").to_owned();
-        match &at.namespace {
-            Some(expected) if !namespace.is_empty() && namespace != *expected => {
-                let message = "the namespace of the provided object does not match the namespace sent on the request";
-                return Err(bad(message.to_owned()));
-            }
-            Some(expected) => object["metadata"]["namespace"] = expected.as_str().into(),
-            None if resource.namespaced => {
-                return Err(bad("an object of this kind must be in a namespace".to_owned()));
-            }
-            None => remove(&mut object, "namespace"),
-        }
-        let name = text(&object, "name").to_owned();
-        match &at.name {
-            Some(expected) if !name.is_empty() && name != *expected => {
-                return Err(bad(format!(
-                    "the name of the object ({name}) does not match the name on the URL ({expected})"
-                )));
-            }
-            Some(expected) => object["metadata"]["name"] = expected.as_str().into(),
-            None => {}
-        }
-        Ok(object)
-    }
-
     /// The metadata that an object gets when it is made.
     pub(super) fn born(&self, resource: &Resource, object: &mut Value) {
         if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
-            let name = format!("{}{}", text(object, "generateName"), self.environment.suffix());
-            object["metadata"]["name"] = name.into();
+            let name: String = text(object, "generateName").chars().take(MAX_GENERATED).collect();
+            object["metadata"]["name"] = format!("{name}{}", self.environment.suffix()).into();
         }
         for field in ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             remove(object, field);
@@ -86,26 +45,35 @@ impl Api {
         old: &Value,
         new: Value,
         subresource: Option<&str>,
-        options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>), ApiError> {
+        sent: Sent,
+    ) -> Result<Value, ApiError> {
         let seen = text(&new, "resourceVersion");
         let name = text(old, "name");
+        let invalid = |about: About, field: &str, message: String| {
+            let (reason, field) = ("FieldValueInvalid".to_owned(), field.to_owned());
+            ApiError::invalid(about, vec![Cause { reason, message, field }])
+        };
         if !seen.is_empty() && seen != text(old, "resourceVersion") {
             return Err(ApiError::modified(super::about(resource, name)));
         }
         if seen.is_empty() && resource.schema.is_some() {
-            let cause = Cause {
-                reason: "FieldValueInvalid".to_owned(),
-                message: "Invalid value: 0: must be specified for an update".to_owned(),
-                field: "metadata.resourceVersion".to_owned(),
-            };
-            return Err(ApiError::invalid(about_kind(resource, name), vec![cause]));
+            let message = "Invalid value: 0: must be specified for an update".to_owned();
+            return Err(invalid(super::about(resource, name), "metadata.resourceVersion", message));
         }
         let uid = text(&new, "uid");
         if !uid.is_empty() && uid != text(old, "uid") {
+            if sent == Sent::Patch {
+                let message = format!("Invalid value: {uid:?}: field is immutable");
+                return Err(invalid(about_kind(resource, name), "metadata.uid", message));
+            }
             let why =
                 format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", text(old, "uid"));
             return Err(ApiError::conflict(super::about(resource, name), &why));
+        }
+        let end = text(&new, "deletionTimestamp");
+        if !end.is_empty() && text(old, "deletionTimestamp").is_empty() {
+            let message = format!("Invalid value: {end:?}: field is immutable");
+            return Err(invalid(about_kind(resource, name), "metadata.deletionTimestamp", message));
         }
         let mut new = match subresource {
             Some("status") => {
@@ -123,12 +91,12 @@ impl Api {
             }
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
-        let warnings = admit(resource, &mut new, Some(old), options.field_validation)?;
-        if has_generation(resource) && !same_but_for_metadata(old, &new) {
+        admit(resource, &mut new, Some(old))?;
+        if has_generation(resource) && !wants_same(old, &new) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             new["metadata"]["generation"] = generation.into();
         }
-        Ok((new, warnings))
+        Ok(new)
     }
 
     fn with_kept_status(&self, resource: &Resource, old: &Value, mut new: Value) -> Value {
@@ -144,7 +112,7 @@ impl Api {
     }
 
     /// Objects are made only in namespaces that are there to stay.
-    pub(super) fn check_namespace(&self, resource: &Resource, at: &Objects) -> Result<(), ApiError> {
+    pub(super) fn check_namespace(&self, resource: &Resource, at: &Objects, name: &str) -> Result<(), ApiError> {
         let Some(namespace) = at.namespace.as_deref().filter(|_| resource.namespaced) else { return Ok(()) };
         let registry = self.registry();
         let namespaces = registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_path)?;
@@ -153,61 +121,38 @@ impl Api {
         let is_ending = super::object(namespaces, &found)["metadata"]["deletionTimestamp"].is_string();
         if is_ending {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-            return Err(ApiError::forbidden(super::about(resource, at.name.as_deref().unwrap_or_default()), &why));
+            let cause = Cause {
+                reason: "NamespaceTerminating".to_owned(),
+                message: format!("namespace {namespace} is being terminated"),
+                field: "metadata.namespace".to_owned(),
+            };
+            let refusal = ApiError::forbidden(super::about(resource, name), &why);
+            return Err(ApiError { causes: vec![cause], ..refusal });
         }
         Ok(())
     }
 }
 
-/// Completes an object and checks it; returns what the caller should know.
-pub(super) fn admit(
-    resource: &Resource,
-    object: &mut Value,
-    old: Option<&Value>,
-    field_validation: FieldValidation,
-) -> Result<Vec<String>, ApiError> {
+/// Completes an object and checks it.
+pub(super) fn admit(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
     let name = text(object, "name").to_owned();
-    let mut causes: Vec<Cause> = match (name.is_empty(), resource.kind.as_str()) {
-        (true, _) => vec![Cause {
-            reason: "FieldValueRequired".to_owned(),
-            message: "Required value: name or generateName is required".to_owned(),
-            field: "metadata.name".to_owned(),
-        }],
-        (false, "Namespace") => names::namespace_cause(&name).into_iter().collect(),
-        // Roles may be called as paths are.
-        (false, _) if resource.group == "rbac.authorization.k8s.io" => Vec::new(),
-        (false, _) => names::name_cause(&name).into_iter().collect(),
-    };
-    let mut warnings = Vec::new();
+    let mut causes = Vec::new();
     match &resource.schema {
         Some(schema) => {
             schema.drop_nulls(object);
             schema.apply_defaults(object);
-            let unknown = schema.prune(object);
-            match field_validation {
-                FieldValidation::Strict if !unknown.is_empty() => {
-                    let fields: Vec<String> = unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
-                    let message = format!("strict decoding error: {}", fields.join(", "));
-                    let whole = format!(
-                        "{} in version {:?} cannot be handled as a {}: {message}",
-                        resource.kind, resource.version, resource.kind
-                    );
-                    return Err(ApiError::new(Reason::BadRequest, whole));
-                }
-                FieldValidation::Warn => {
-                    warnings.extend(unknown.iter().map(|field| format!("unknown field {field:?}")));
-                }
-                FieldValidation::Strict | FieldValidation::Ignore => {}
-            }
+            // What is stored may be older than the schema.
+            schema.prune(object);
+            causes.extend(builtin::metadata::causes(resource, object, old));
             causes.extend(schema.validate(object, old).iter().map(cause));
         }
         None => {
-            drop_empty_maps(object);
             builtin::default(resource, object);
+            causes.extend(builtin::metadata::causes(resource, object, old));
             causes.extend(builtin::validate(resource, object, old));
         }
     }
-    if causes.is_empty() { Ok(warnings) } else { Err(ApiError::invalid(about_kind(resource, &name), causes)) }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(about_kind(resource, &name), causes)) }
 }
 
 fn cause(error: &FieldError) -> Cause {
@@ -225,7 +170,8 @@ fn has_generation(resource: &Resource) -> bool {
     resource.schema.is_some() || matches!(resource.kind.as_str(), "Deployment" | "CustomResourceDefinition")
 }
 
-fn same_but_for_metadata(old: &Value, new: &Value) -> bool {
+/// Whether two states of an object want the same. Those who run deployments look at their annotations, too.
+fn wants_same(old: &Value, new: &Value) -> bool {
     let plain = |value: &Value| {
         let mut value = value.clone();
         if let Some(object) = value.as_object_mut() {
@@ -233,12 +179,6 @@ fn same_but_for_metadata(old: &Value, new: &Value) -> bool {
         }
         value
     };
-    plain(old) == plain(new)
-}
-
-/// Built-in objects have no empty maps in their metadata.
-fn drop_empty_maps(object: &mut Value) {
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|map| !map.is_empty()));
-    }
+    let annotations = |value: &Value| value["metadata"]["annotations"].clone();
+    plain(old) == plain(new) && (new["kind"] != "Deployment" || annotations(old) == annotations(new))
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::identify::{Sent, known};
 use super::{ATTEMPTS, Api, Change, Fields, WriteOptions, Written, about, key, object, remove};
 use crate::apply::{self, Types, Writer};
 use crate::path::Objects;
@@ -20,7 +21,11 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
         let types = Types::of(&resource);
-        let applied = self.identified(&resource, at, body)?;
+        let says_namespace = body["metadata"].get("namespace").is_some();
+        let (mut applied, _) = self.identified(&resource, at, body, Sent::Applied, options)?;
+        if !says_namespace {
+            remove(&mut applied, "namespace");
+        }
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
         let (api_version, now) = (resource.api_version(), self.environment.now_text());
         let subresource = at.subresource.as_deref();
@@ -29,14 +34,16 @@ impl Api {
         loop {
             attempt += 1;
             let stored = self.store.get(&key);
-            let live = stored.as_ref().map(|stored| object(&resource, stored));
+            let live = stored.as_ref().map(|stored| known(&resource, object(&resource, stored)));
             if live.is_none() && subresource.is_some() {
                 return Err(ApiError::not_found(about(&resource, &key.name)));
             }
             let new = apply::apply(&types, &writer, live.as_ref(), &applied, force)?;
+            let (new, _) = self.identified(&resource, at, new, Sent::Whole, options)?;
             let outcome = match &stored {
                 Some(stored) => {
-                    let change = Change { stored, new, subresource, fields: Fields::Settled };
+                    let (sent, fields) = (Sent::Applied, Fields::Settled);
+                    let change = Change { stored, new, subresource, sent, fields, warnings: Vec::new() };
                     self.replace(&resource, &key, change, options).await
                 }
                 None => self.make(&resource, at, new, Fields::Settled, options).await,

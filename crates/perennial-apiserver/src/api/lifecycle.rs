@@ -1,12 +1,14 @@
 //! The end of objects: preconditions, finalizers, and what goes with them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::{Api, WriteOptions, about, internal, key, object, text};
+use super::{ATTEMPTS, Api, WriteOptions, about, internal, key, object, text};
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
-use crate::status::ApiError;
+use crate::status::{About, ApiError, Reason};
 use crate::store::{Expect, Key, Stored, Write, WriteError};
 
 /// How an object is to be deleted.
@@ -16,6 +18,8 @@ pub struct Deletion {
     pub uid: Option<String>,
     /// Only in this state.
     pub resource_version: Option<String>,
+    /// What it owns stays, and forgets its owner.
+    pub orphans_dependents: bool,
     /// Nothing is deleted, but everything is checked.
     pub dry_run: bool,
 }
@@ -29,11 +33,17 @@ pub enum Deleted {
     Waits(Value),
 }
 
+/// The namespaces that a cluster cannot be without.
+const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
+
 impl Api {
     /// Deletes an object, or marks it for deletion where somebody has to let it go first.
     pub async fn delete(&self, at: &Objects, deletion: &Deletion) -> Result<Deleted, ApiError> {
         let resource = self.resource(at)?;
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
+        if *key.resource == *"namespaces" && LASTING.contains(&&*key.name) {
+            return Err(ApiError::forbidden(about(&resource, &key.name), "this namespace may not be deleted"));
+        }
         let stored = self.store().get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
         self.delete_stored(&resource, &key, &stored, deletion).await
     }
@@ -68,6 +78,10 @@ impl Api {
         let mut current = object(resource, stored);
         check_preconditions(resource, &current, deletion)?;
         let options = WriteOptions { dry_run: deletion.dry_run, ..WriteOptions::default() };
+        if deletion.orphans_dependents && !deletion.dry_run {
+            // First, so that nobody takes them for garbage in between.
+            self.orphan_dependents(key, &current).await?;
+        }
         let is_held = current["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
         if !is_held && !ends_later(&current) {
             self.remove(resource, key, stored.revision, &options).await?;
@@ -80,8 +94,56 @@ impl Api {
         if current["kind"] == "Namespace" {
             current["status"] = json!({"phase": "Terminating"});
         }
+        if !ends_later(&current) {
+            current["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+            // To be gone is another wish than before.
+            if let Some(generation) = current["metadata"]["generation"].as_i64() {
+                current["metadata"]["generation"] = (generation + 1).into();
+            }
+        }
         let current = self.put(resource, key, Expect::Revision(stored.revision), current, &options).await?;
         Ok(Deleted::Waits(current))
+    }
+
+    /// Makes everything that an object owns forget it.
+    async fn orphan_dependents(&self, owner: &Key, object: &Value) -> Result<(), ApiError> {
+        let uid = text(object, "uid");
+        // What is in a namespace owns nothing elsewhere.
+        let namespace = Some(&*owner.namespace).filter(|namespace| !namespace.is_empty());
+        let registry = self.registry();
+        let mut seen = BTreeSet::new();
+        for resource in registry.iter().filter(|it| it.is_stored && (it.namespaced || namespace.is_none())) {
+            if !seen.insert(&resource.storage) {
+                continue;
+            }
+            for (key, stored) in self.store().list(&resource.storage, namespace, None).1 {
+                self.orphan(resource, &key, stored, uid).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an object forget an owner, unless it is gone meanwhile.
+    async fn orphan(&self, resource: &Resource, key: &Key, stored: Stored, uid: &str) -> Result<(), ApiError> {
+        let mut stored = stored;
+        for _ in 0..ATTEMPTS {
+            // Few objects name it, and parsing all of them costs more than looking for its name.
+            if !stored.body.windows(uid.len()).any(|window| window == uid.as_bytes()) {
+                return Ok(());
+            }
+            let mut object = object(resource, &stored);
+            if !forget(&mut object, uid) {
+                return Ok(());
+            }
+            let expect = Expect::Revision(stored.revision);
+            match self.put(resource, key, expect, object, &WriteOptions::default()).await {
+                Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => {}
+                outcome => return outcome.map(drop),
+            }
+            let Some(now) = self.store().get(key) else { return Ok(()) };
+            stored = now;
+        }
+        Err(ApiError::modified(about(resource, &key.name)))
     }
 
     /// Takes an object out of the store.
@@ -120,16 +182,34 @@ fn ends_later(object: &Value) -> bool {
     is("v1", "Namespace") || is("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 }
 
+/// Removes an owner from an object; returns whether it was one.
+fn forget(object: &mut Value, uid: &str) -> bool {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return false };
+    let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return false };
+    let before = owners.len();
+    owners.retain(|owner| owner["uid"] != uid);
+    let (after, is_empty) = (owners.len(), owners.is_empty());
+    if is_empty {
+        metadata.shift_remove("ownerReferences");
+    }
+    after != before
+}
+
 fn check_preconditions(resource: &Resource, current: &Value, deletion: &Deletion) -> Result<(), ApiError> {
-    let wrong = |what: &str, wanted: &str, found: &str| {
-        let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        ApiError::conflict(about(resource, text(current, "name")), &why)
+    let wrong = |what: &str, wanted: &str, found: &str, may: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might \
+             have been {may}"
+        );
+        let name = text(current, "name").to_owned();
+        ApiError::conflict(About { group: resource.group.clone(), kind: resource.kind.clone(), name }, &why)
     };
-    for (what, field, wanted) in
-        [("UID", "uid", &deletion.uid), ("ResourceVersion", "resourceVersion", &deletion.resource_version)]
-    {
+    for (what, field, wanted, may) in [
+        ("UID", "uid", &deletion.uid, "deleted and then recreated"),
+        ("ResourceVersion", "resourceVersion", &deletion.resource_version, "modified"),
+    ] {
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != text(current, field)) {
-            return Err(wrong(what, wanted, text(current, field)));
+            return Err(wrong(what, wanted, text(current, field), may));
         }
     }
     Ok(())

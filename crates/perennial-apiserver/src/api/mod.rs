@@ -4,6 +4,7 @@ mod admit;
 mod collect;
 mod crd;
 mod fields;
+mod identify;
 mod lifecycle;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use crate::resource::{Registry, Resource};
 use crate::selector::Selector;
 use crate::status::{About, ApiError, Reason};
 use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
+use identify::Sent;
 
 pub use lifecycle::{Deleted, Deletion};
 
@@ -82,7 +84,9 @@ struct Change<'c> {
     stored: &'c Stored,
     new: Value,
     subresource: Option<&'c str>,
+    sent: Sent,
     fields: Fields,
+    warnings: Vec<String>,
 }
 
 /// Whose the fields are that a write changes.
@@ -178,8 +182,13 @@ impl Api {
     /// Makes an object.
     pub async fn create(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
-        let new = self.identified(&resource, at, body)?;
-        self.make(&resource, at, new, Fields::OfWriter, options).await
+        let (new, warnings) = self.identified(&resource, at, body, Sent::Whole, options)?;
+        if !text(&new, "resourceVersion").is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::new(Reason::InternalError, why));
+        }
+        let made = self.make(&resource, at, new, Fields::OfWriter, options).await?;
+        Ok(Written { warnings, ..made })
     }
 
     /// Stores an object that was not there.
@@ -196,24 +205,26 @@ impl Api {
             return Err(ApiError::new(Reason::MethodNotAllowed, why));
         }
         self.born(resource, &mut new);
-        let warnings = admit::admit(resource, &mut new, None, options.field_validation)?;
+        admit::admit(resource, &mut new, None)?;
         let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
-        self.check_namespace(resource, at)?;
+        self.check_namespace(resource, at, &key.name)?;
         if fields == Fields::OfWriter {
             self.own(resource, None, &mut new, None, options);
         }
         self.settle(resource, &mut new);
         let object = self.put(resource, &key, Expect::Absent, new, options).await?;
-        Ok(Written { object, is_new: true, warnings })
+        Ok(Written { object, is_new: true, warnings: Vec::new() })
     }
 
     /// Puts an object in the place of another.
     pub async fn update(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
-        let new = self.identified(&resource, at, body)?;
+        let (new, warnings) = self.identified(&resource, at, body, Sent::Whole, options)?;
         let key = key(&resource, at.namespace.as_deref(), text(&new, "name"));
         let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-        let change = Change { stored: &stored, new, subresource: at.subresource.as_deref(), fields: Fields::OfWriter };
+        let subresource = at.subresource.as_deref();
+        let change =
+            Change { stored: &stored, new, subresource, sent: Sent::Whole, fields: Fields::OfWriter, warnings };
         self.replace(&resource, &key, change, options).await
     }
 
@@ -230,13 +241,14 @@ impl Api {
         loop {
             attempt += 1;
             let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-            let mut new = object(&resource, &stored);
+            let mut new = identify::known(&resource, object(&resource, &stored));
             let seen = text(&new, "resourceVersion").to_owned();
             edit(&mut new)?;
             let is_for_a_version = text(&new, "resourceVersion") != seen;
-            let new = self.identified(&resource, at, new)?;
+            let (new, warnings) = self.identified(&resource, at, new, Sent::Patch, options)?;
             let subresource = at.subresource.as_deref();
-            let change = Change { stored: &stored, new, subresource, fields: Fields::OfWriter };
+            let change =
+                Change { stored: &stored, new, subresource, sent: Sent::Patch, fields: Fields::OfWriter, warnings };
             match self.replace(&resource, &key, change, options).await {
                 Err(error) if error.reason == Reason::Conflict && !is_for_a_version && attempt < ATTEMPTS => {}
                 outcome => return outcome,
@@ -257,9 +269,9 @@ impl Api {
         change: Change<'_>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let Change { stored, new, subresource, fields } = change;
+        let Change { stored, new, subresource, sent, fields, warnings } = change;
         let old = object(resource, stored);
-        let (mut new, warnings) = self.changed(resource, &old, new, subresource, options)?;
+        let mut new = self.changed(resource, &old, new, subresource, sent)?;
         if fields == Fields::OfWriter {
             self.own(resource, Some(&old), &mut new, subresource, options);
         }

@@ -1,5 +1,7 @@
 //! The verbs, on values.
 
+mod rules;
+
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::json;

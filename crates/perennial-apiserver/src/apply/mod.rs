@@ -196,6 +196,10 @@ fn ignored(types: &Types, writer: &Writer<'_>) -> FieldSet {
     };
     let mut ignored = FieldSet::default();
     fields.iter().for_each(|field| ignored.insert(&[Element::field(field)]));
+    if types.is_core("Namespace") {
+        // The server says who has to empty it.
+        ignored.insert(&[Element::field("spec"), Element::field("finalizers")]);
+    }
     ignored
 }
 
@@ -231,7 +235,7 @@ fn check(types: &Types, applied: &Value) -> Result<(), ApplyError> {
     if applied["metadata"].get("managedFields").is_some_and(|given| !given.is_null()) {
         return Err(ApplyError::HasManagedFields);
     }
-    let faults = walk::faults(types.root(), applied);
+    let faults = types.faults(applied);
     if faults.is_empty() {
         return Ok(());
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::field_set::{Element, Plain};
+use super::walk;
+use crate::builtin::fields;
 use crate::resource::Resource;
 
 /// The types of a resource's fields.
@@ -19,7 +21,7 @@ pub(crate) struct Types {
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     /// A built-in kind.
-    Builtin(String),
+    Builtin { group: String, kind: String },
     /// The schema of a custom resource definition.
     Schema(Arc<Value>),
 }
@@ -63,21 +65,37 @@ impl Types {
     pub(crate) fn of(resource: &Resource) -> Types {
         let origin = match &resource.openapi {
             Some(schema) => Origin::Schema(schema.clone()),
-            None => Origin::Builtin(resource.kind.clone()),
+            None => Origin::Builtin { group: resource.group.clone(), kind: resource.kind.clone() },
         };
         Types { has_status: resource.has_status, origin }
     }
 
     pub(super) fn root(&self) -> Type<'_> {
         match &self.origin {
-            Origin::Builtin(kind) => Type::Builtin { above: "", field: kind },
+            Origin::Builtin { kind, .. } => Type::Builtin { above: "", field: kind },
             Origin::Schema(schema) => Type::Root(schema),
         }
     }
 
+    /// Whether it is this kind of the core group.
+    pub(super) fn is_core(&self, wanted: &str) -> bool {
+        matches!(&self.origin, Origin::Builtin { group, kind } if group.is_empty() && kind == wanted)
+    }
+
+    /// What is wrong with an object: it has fields that its type has not, values of other types, or entries of lists
+    /// that cannot be told apart.
+    pub(super) fn faults(&self, object: &Value) -> Vec<String> {
+        let mut faults = match &self.origin {
+            Origin::Builtin { group, kind } => fields::faults(group, kind, object),
+            Origin::Schema(_) => Vec::new(),
+        };
+        faults.extend(walk::faults(self.root(), object));
+        faults
+    }
+
     /// An object as a real server keeps it: built-in ones have no empty lists and maps.
     pub(super) fn without_empty(&self, mut object: Value) -> Value {
-        if let Origin::Builtin(_) = self.origin {
+        if let Origin::Builtin { .. } = self.origin {
             drop_empty(&mut object);
         }
         object
@@ -87,7 +105,7 @@ impl Types {
     /// absent, so nobody owns `spec` itself, where it is such a struct; and empty lists and maps are as good as none.
     pub(super) fn as_structs(&self, object: &Value) -> Value {
         let mut object = self.without_empty(object.clone());
-        if let Origin::Builtin(kind) = &self.origin {
+        if let Origin::Builtin { kind, .. } = &self.origin {
             fill(&mut object, &empty(kind));
             fill_containers(&mut object);
         }
@@ -108,6 +126,24 @@ impl<'t> Type<'t> {
                 _ => List::Atomic,
             },
             Type::Item { .. } | Type::Deduced | Type::Whole => List::Atomic,
+        }
+    }
+
+    /// What a value should have been; nothing where it is that.
+    pub(super) fn expected(self, value: &Value) -> Option<&'static str> {
+        let Type::Schema { schema, .. } = self else { return None };
+        match (schema["type"].as_str()?, value) {
+            (_, Value::Null)
+            | ("object", Value::Object(_))
+            | ("array", Value::Array(_))
+            | ("string", Value::String(_))
+            | ("boolean", Value::Bool(_))
+            | ("integer" | "number", Value::Number(_)) => None,
+            ("object", _) => Some("map"),
+            ("array", _) => Some("list"),
+            ("boolean", _) => Some("boolean"),
+            ("string", _) => Some("string"),
+            _ => Some("numeric (int or float)"),
         }
     }
 

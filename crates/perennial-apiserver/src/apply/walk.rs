@@ -337,6 +337,9 @@ pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
     let below = |prefix: String, of: Type<'_>, value: &Value| {
         faults(of, value).into_iter().map(move |rest| format!("{prefix}{rest}"))
     };
+    if let Some(expected) = of.expected(value) {
+        return vec![format!(": expected {expected}, got {}", type_name(value))];
+    }
     let mut found = Vec::new();
     match value {
         Value::Object(map) => {
@@ -373,6 +376,19 @@ pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
         _ => {}
     }
     found
+}
+
+/// What Go calls it.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nil",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
 }
 
 /// A field's type; what a schema does not have is taken as it is found.

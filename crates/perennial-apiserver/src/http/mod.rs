@@ -1,8 +1,10 @@
 //! The API over HTTP: a tower service, for a socket or for a client in the same process.
 
 mod body;
+mod deletion;
 mod discovery;
 mod openapi;
+mod options;
 mod query;
 mod respond;
 #[cfg(test)]
@@ -17,14 +19,16 @@ use axum::extract::State;
 use axum::http::{Method, Request, Response, header};
 use serde_json::{Value, json};
 
-use crate::api::{Api, Deleted, Deletion, WriteOptions, Written};
+use crate::api::{Api, WriteOptions, Written};
 use crate::listen::User;
 use crate::path::{Objects, Target};
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
 use body::{Kind, read};
+use deletion::{deleted, deletion};
+use options::Options;
 use query::Query;
-use respond::{Shape, respond};
+use respond::{Rest, Shape, respond};
 
 /// The API as a service.
 pub fn router(api: Arc<Api>) -> Router {
@@ -49,31 +53,33 @@ async fn answer(api: &Arc<Api>, request: Request<Body>) -> Result<Response<Body>
 async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let resource = api.resource(at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let shape = Shape::wanted(&request, api.now());
+    let shape = Shape::wanted(&request, &query, api.now())?;
     let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
     let agent = agent.to_owned();
     check_subresource(&resource, at)?;
     if !resource.is_stored {
-        return review(&resource, request).await;
+        return review(&resource, at, request).await;
     }
     match (request.method().clone(), &at.name) {
-        (Method::GET, Some(_)) if query.is_watch() => watch::watch(api, &resource, at, &query, shape),
-        (Method::GET, Some(_)) => Ok(respond(&resource, shape, &api.get(at)?)),
+        (Method::GET, Some(_)) => {
+            shape.check_one(&resource)?;
+            Ok(respond(&resource, shape, &api.get(at)?))
+        }
         (Method::GET, None) if query.is_watch() => watch::watch(api, &resource, at, &query, shape),
         (Method::GET, None) => list(api, &resource, at, &query, shape),
         (Method::POST, None) => {
             let (body, _) = read(request).await?;
-            let written = api.create(at, body, &query.write_options(&agent)?).await?;
+            let written = api.create(at, body, &query.write_options(Options::Create, &agent)?).await?;
             Ok(respond::written(&resource, shape, &written))
         }
         (Method::PUT, Some(_)) => {
             let (body, _) = read(request).await?;
-            let written = api.update(at, body, &query.write_options(&agent)?).await?;
+            let written = api.update(at, body, &query.write_options(Options::Update, &agent)?).await?;
             Ok(respond::written(&resource, shape, &written))
         }
         (Method::PATCH, Some(_)) => {
             let (body, kind) = read(request).await?;
-            let options = query.write_options(&agent)?;
+            let options = query.write_options(Options::Patch, &agent)?;
             let written = if kind == Kind::Apply {
                 api.apply(at, body, query.apply_force()?, &options).await?
             } else {
@@ -82,7 +88,11 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
             };
             Ok(respond::written(&resource, shape, &written))
         }
-        (Method::DELETE, Some(_)) => {
+        // Of a part of an object only custom resources say what cannot be done.
+        (Method::DELETE, Some(_)) if at.subresource.is_some() && resource.schema.is_some() => {
+            Err(ApiError::unsupported_verb(crate::api::about(&resource, ""), "delete"))
+        }
+        (Method::DELETE, Some(_)) if at.subresource.is_none() => {
             let deletion = deletion(request, &query).await?;
             Ok(deleted(&resource, shape, api.delete(at, &deletion).await?))
         }
@@ -91,28 +101,43 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
             let selector = query.selector(&resource)?;
             let items = api.delete_collection(at, &selector, &deletion).await?;
             let list = crate::api::List { items, revision: api.store().revision(), rest: None };
-            Ok(respond::list(&resource, Shape::Object, &list))
+            Ok(respond::list(&resource, Shape::Object, &list, None))
         }
-        _ => Err(ApiError::new(
-            Reason::MethodNotAllowed,
-            "the server does not allow this method on the requested resource",
-        )),
+        _ => Err(wrong_method()),
     }
+}
+
+fn wrong_method() -> ApiError {
+    ApiError::new(Reason::MethodNotAllowed, "the server does not allow this method on the requested resource")
 }
 
 fn check_subresource(resource: &Resource, at: &Objects) -> Result<(), ApiError> {
     match at.subresource.as_deref() {
         None => Ok(()),
         Some("status") if resource.has_status => Ok(()),
+        Some(_) if resource.schema.is_some() => {
+            Err(ApiError::not_found(crate::api::about(resource, at.name.as_deref().unwrap_or_default())))
+        }
         Some(_) => Err(ApiError::no_such_path()),
     }
 }
 
 fn list(api: &Api, resource: &Resource, at: &Objects, query: &Query, shape: Shape) -> Result<Response<Body>, ApiError> {
+    shape.check_list(resource)?;
+    query.check_list()?;
     let selector = query.selector(resource)?;
+    let asked = query.resource_version()?;
     let after = query.continue_after(resource)?;
-    let list = api.list(at, &selector, after.as_ref(), query.limit())?;
-    Ok(respond::list(resource, shape, &list))
+    let list = api.list(at, &selector, after.as_ref(), query.limit()?)?;
+    if query.wants_exact_version() && asked != Some(list.revision) {
+        return Err(ApiError::new(
+            Reason::Expired,
+            "The provided resource version is unavailable: only the newest is kept",
+        ));
+    }
+    // Of a selection nobody knows how many are left without looking at all of them.
+    let rest = list.rest.as_ref().map(|(after, count)| Rest { after, count: selector.is_empty().then_some(*count) });
+    Ok(respond::list(resource, shape, &list, rest))
 }
 
 async fn patch(
@@ -140,35 +165,14 @@ fn unsupported() -> ApiError {
     ApiError::new(Reason::UnsupportedMediaType, message)
 }
 
-async fn deletion(request: Request<Body>, query: &Query) -> Result<Deletion, ApiError> {
-    let (options, _) = read(request).await?;
-    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
-    Ok(Deletion {
-        uid: text(&options["preconditions"]["uid"]),
-        resource_version: text(&options["preconditions"]["resourceVersion"]),
-        dry_run: query.is_dry_run()? || options["dryRun"] == json!(["All"]),
-    })
-}
-
-fn deleted(resource: &Resource, shape: Shape, deleted: Deleted) -> Response<Body> {
-    match deleted {
-        Deleted::Waits(object) => respond(resource, shape, &object),
-        Deleted::Gone(object) => {
-            let mut details = json!({"name": object["metadata"]["name"], "kind": resource.plural});
-            if !resource.group.is_empty() {
-                details["group"] = resource.group.as_str().into();
-            }
-            details["uid"] = object["metadata"]["uid"].clone();
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details
-            });
-            respond::json(200, &status)
-        }
-    }
-}
-
 /// What is asked and answered, and never stored: who the caller is, and that everybody who was let in may do everything.
-async fn review(resource: &Resource, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+async fn review(resource: &Resource, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    if at.name.is_some() {
+        return Err(ApiError::no_such_path());
+    }
+    if request.method() != Method::POST {
+        return Err(wrong_method());
+    }
     let user = request.extensions().get::<User>().cloned();
     let (mut body, _) = read(request).await?;
     body["apiVersion"] = resource.api_version().into();

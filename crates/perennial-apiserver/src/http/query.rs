@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 
+use super::options::{Options, forbidden, required, unsupported};
 use crate::api::{FieldValidation, WriteOptions};
 use crate::resource::Resource;
 use crate::selector::Selector;
-use crate::status::{About, ApiError, Cause, Reason};
+use crate::status::{ApiError, Reason};
 use crate::store::Key;
+use crate::table::Include;
+use serde_json::{Value, json};
 
 /// The query of a request.
 #[derive(Debug, Clone)]
@@ -32,26 +35,42 @@ impl Query {
         self.flag("watch")
     }
 
-    pub(super) fn is_dry_run(&self) -> Result<bool, ApiError> {
-        match self.get("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => Err(bad(format!("dryRun: Unsupported value: {other:?}: supported values: \"All\""))),
-        }
+    pub(super) fn is_dry_run(&self, options: Options) -> Result<bool, ApiError> {
+        let value = self.get("dryRun");
+        let causes = match value {
+            "" | "All" => Vec::new(),
+            other => vec![unsupported("dryRun", &json!([other]).to_string(), &["All"])],
+        };
+        options.refuse(causes)?;
+        Ok(value == "All")
     }
 
     /// How a write is meant; `agent` is who writes where the query does not say it.
-    pub(super) fn write_options(&self, agent: &str) -> Result<WriteOptions, ApiError> {
-        let field_validation = match self.get("fieldValidation") {
-            "" | "Warn" => FieldValidation::Warn,
-            "Strict" => FieldValidation::Strict,
-            "Ignore" => FieldValidation::Ignore,
+    pub(super) fn write_options(&self, options: Options, agent: &str) -> Result<WriteOptions, ApiError> {
+        let given = self.get("fieldValidation");
+        let (field_validation, causes) = match given {
+            "" | "Warn" => (FieldValidation::Warn, Vec::new()),
+            "Strict" => (FieldValidation::Strict, Vec::new()),
+            "Ignore" => (FieldValidation::Ignore, Vec::new()),
             other => {
-                let accepted = "supported values: \"Ignore\", \"Strict\", \"Warn\"";
-                return Err(bad(format!("fieldValidation: Unsupported value: {other:?}: {accepted}")));
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                (FieldValidation::Warn, vec![unsupported("fieldValidation", &format!("{other:?}"), &supported)])
             }
         };
-        Ok(WriteOptions { dry_run: self.is_dry_run()?, field_validation, manager: self.manager(agent)? })
+        options.refuse(causes)?;
+        Ok(WriteOptions { dry_run: self.is_dry_run(options)?, field_validation, manager: self.manager(agent)? })
+    }
+
+    /// What the query says about a deletion, as a body would.
+    pub(super) fn delete_options(&self) -> Value {
+        let mut options = json!({});
+        if let Some(policy) = self.0.get("propagationPolicy") {
+            options["propagationPolicy"] = policy.as_str().into();
+        }
+        if self.0.contains_key("orphanDependents") {
+            options["orphanDependents"] = self.flag("orphanDependents").into();
+        }
+        options
     }
 
     /// Who writes: what the query says, or else the first word of the user agent.
@@ -68,11 +87,7 @@ impl Query {
     /// Whether what others own is taken from them; only one who applies can do that, and says who it is.
     pub(super) fn apply_force(&self) -> Result<bool, ApiError> {
         if self.get("fieldManager").is_empty() {
-            return Err(options_cause(
-                "fieldManager",
-                "FieldValueRequired",
-                "Required value: is required for apply patch",
-            ));
+            Options::Patch.refuse(vec![required("fieldManager", "is required for apply patch")])?;
         }
         Ok(self.flag("force"))
     }
@@ -81,11 +96,7 @@ impl Query {
     pub(super) fn check_no_force(&self) -> Result<(), ApiError> {
         match self.get("force") {
             "" => Ok(()),
-            _ => Err(options_cause(
-                "force",
-                "FieldValueForbidden",
-                "Forbidden: may not be specified for non-apply patch",
-            )),
+            _ => Options::Patch.refuse(vec![forbidden("force", "may not be specified for non-apply patch")]),
         }
     }
 
@@ -93,8 +104,77 @@ impl Query {
         Selector::parse(self.get("labelSelector"), self.get("fieldSelector"), resource.fields)
     }
 
-    pub(super) fn limit(&self) -> Option<usize> {
-        self.get("limit").parse().ok().filter(|limit| *limit > 0)
+    /// At most so many objects; 0 and less are no limit.
+    pub(super) fn limit(&self) -> Result<Option<usize>, ApiError> {
+        let text = self.get("limit");
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let limit: i64 =
+            text.parse().map_err(|_| bad(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))?;
+        Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0))
+    }
+
+    /// How much of an object is in the rows of a table.
+    pub(super) fn include_object(&self) -> Result<Include, ApiError> {
+        match self.get("includeObject") {
+            "" | "Metadata" => Ok(Include::Metadata),
+            "None" => Ok(Include::Nothing),
+            "Object" => Ok(Include::Object),
+            other => {
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let what = "Unable to convert to Table as requested";
+                Err(bad(format!("{what}: includeObject: Invalid value: {other:?}: {why}")))
+            }
+        }
+    }
+
+    /// Refuses wishes of a list that contradict each other.
+    pub(super) fn check_list(&self) -> Result<(), ApiError> {
+        let (version, wanted) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
+        let mut causes = Vec::new();
+        let mut forbid = |field: &str, why: &str| causes.push(forbidden(field, why));
+        if !wanted.is_empty() {
+            if version.is_empty() {
+                forbid(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            }
+            if !self.get("continue").is_empty() {
+                forbid(MATCH, "resourceVersionMatch is forbidden when continue is provided");
+            }
+            if wanted == "Exact" && version == "0" {
+                forbid(MATCH, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+        }
+        if self.0.contains_key("sendInitialEvents") {
+            forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        if !["", "Exact", "NotOlderThan"].contains(&wanted) {
+            causes.push(unsupported(MATCH, &format!("{wanted:?}"), &["Exact", "NotOlderThan", ""]));
+        }
+        Options::List.refuse(causes)
+    }
+
+    /// Refuses wishes of a watch that contradict each other.
+    pub(super) fn check_watch(&self) -> Result<(), ApiError> {
+        let wanted = self.get("resourceVersionMatch");
+        let has_wish = self.0.contains_key("sendInitialEvents");
+        let mut causes = Vec::new();
+        if has_wish && wanted != "NotOlderThan" {
+            causes.push(forbidden(MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+        }
+        if !wanted.is_empty() && !has_wish {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(forbidden(MATCH, why));
+        }
+        if !["", "NotOlderThan"].contains(&wanted) {
+            causes.push(unsupported(MATCH, &format!("{wanted:?}"), &["NotOlderThan"]));
+        }
+        Options::List.refuse(causes)
+    }
+
+    /// Whether a list is to be of exactly the revision that is asked for.
+    pub(super) fn wants_exact_version(&self) -> bool {
+        self.get("resourceVersionMatch") == "Exact"
     }
 
     /// Where the rest of a list begins.
@@ -115,13 +195,15 @@ impl Query {
         match self.get("resourceVersion") {
             "" | "0" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
-                bad(format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: invalid syntax"))
+                let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+                bad(format!("invalid resource version: resourceVersion: Invalid value: {text:?}: {why}"))
             }),
         }
     }
 
-    pub(super) fn wants_initial_events(&self) -> bool {
-        self.flag("sendInitialEvents")
+    /// Whether a watch is to begin with what is there; none where the query does not say it.
+    pub(super) fn initial_events(&self) -> Option<bool> {
+        self.0.contains_key("sendInitialEvents").then(|| self.flag("sendInitialEvents"))
     }
 
     pub(super) fn wants_bookmarks(&self) -> bool {
@@ -134,16 +216,11 @@ impl Query {
     }
 }
 
+const MATCH: &str = "resourceVersionMatch";
+
 /// The text that a client gives back to get the rest of a list.
 pub(super) fn continue_token(after: &Key) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("{}/{}", after.namespace, after.name))
-}
-
-/// A patch whose options are wrong.
-fn options_cause(field: &str, reason: &str, message: &str) -> ApiError {
-    let about = About { group: "meta.k8s.io".to_owned(), kind: "PatchOptions".to_owned(), name: String::new() };
-    let cause = Cause { reason: reason.to_owned(), message: message.to_owned(), field: field.to_owned() };
-    ApiError::invalid(about, vec![cause])
 }
 
 fn bad(message: String) -> ApiError {

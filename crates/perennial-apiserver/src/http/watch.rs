@@ -28,10 +28,8 @@ pub(super) fn watch(
     query: &Query,
     shape: Shape,
 ) -> Result<Response<Body>, ApiError> {
-    let selector = match &at.name {
-        Some(name) => Selector::parse("", &format!("metadata.name={name}"), &[])?,
-        None => query.selector(resource)?,
-    };
+    query.check_watch()?;
+    let selector = query.selector(resource)?;
     let asked = query.resource_version()?;
     let mut watcher = Watcher {
         acknowledged: api.store().acknowledged(),
@@ -48,9 +46,10 @@ pub(super) fn watch(
         has_sent_columns: false,
     };
     // With a revision the client knows what is there; without one, or on request, it is told.
-    match asked {
-        Some(revision) if !query.wants_initial_events() => watcher.cursor = revision,
-        _ => watcher.begin(at, query.wants_initial_events() && query.wants_bookmarks())?,
+    match (asked, query.initial_events()) {
+        (Some(revision), None | Some(false)) => watcher.cursor = revision,
+        (None, Some(false)) => watcher.cursor = api.store().revision(),
+        (_, wish) => watcher.begin(at, wish.is_some() && query.wants_bookmarks())?,
     }
     let stream = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
@@ -173,9 +172,12 @@ impl Watcher {
     }
 
     fn push(&mut self, kind: &str, object: &Value) {
-        let is_table = matches!(self.shape, Shape::Table(_));
+        let is_table = matches!(self.shape, Shape::Table(..));
         // An age is as of now, not as of when the watch began.
-        let shape = if is_table { Shape::Table(self.api.now()) } else { self.shape };
+        let shape = match self.shape {
+            Shape::Table(_, include) => Shape::Table(self.api.now(), include),
+            other => other,
+        };
         let mut form = if kind == "BOOKMARK" { object.clone() } else { shape.form(&self.resource, object) };
         if is_table && kind != "BOOKMARK" {
             // Only the first has to say what the columns are.

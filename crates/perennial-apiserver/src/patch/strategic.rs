@@ -49,11 +49,16 @@ fn merge_maps(object: &mut Map<String, Value>, patch: &Map<String, Value>) -> Re
         *object = without_directives(patch);
         return Ok(());
     }
+    let before: Map<String, Value> = patch
+        .keys()
+        .filter_map(|key| key.strip_prefix(ORDER))
+        .filter_map(|field| Some((field.to_owned(), object.get(field)?.clone())))
+        .collect();
     for (key, value) in patch.iter().filter(|(key, _)| !key.starts_with('$')) {
         merge_field(object, key, value)?;
     }
     for (key, value) in patch.iter().filter(|(key, _)| key.starts_with('$')) {
-        directive(object, key, value)?;
+        directive(object, &before, key, value)?;
     }
     Ok(())
 }
@@ -65,7 +70,13 @@ fn merge_field(object: &mut Map<String, Value>, key: &str, value: &Value) -> Res
             object.shift_remove(key);
         }
         (Some(Value::Object(old)), Value::Object(patch)) => merge_maps(old, patch)?,
-        (Some(Value::Array(old)), Value::Array(patch)) => merge_lists(old, key, patch)?,
+        (Some(Value::Array(old)), Value::Array(patch)) => {
+            merge_lists(old, key, patch)?;
+            // Nothing is left of a list whose entries the patch deleted; one that is given as empty is another matter.
+            if old.is_empty() && !patch.is_empty() {
+                object.shift_remove(key);
+            }
+        }
         // Where there was nothing, what the patch adds is merged into nothing.
         (_, Value::Object(patch)) => {
             let mut new = Map::new();
@@ -75,14 +86,21 @@ fn merge_field(object: &mut Map<String, Value>, key: &str, value: &Value) -> Res
         (_, Value::Array(patch)) => {
             let mut new = Vec::new();
             merge_lists(&mut new, key, patch)?;
-            object.insert(key.to_owned(), Value::Array(new));
+            if !new.is_empty() || patch.is_empty() {
+                object.insert(key.to_owned(), Value::Array(new));
+            }
         }
         (_, plain) => drop(object.insert(key.to_owned(), plain.clone())),
     }
     Ok(())
 }
 
-fn directive(object: &mut Map<String, Value>, key: &str, value: &Value) -> Result<(), ApiError> {
+fn directive(
+    object: &mut Map<String, Value>,
+    before: &Map<String, Value>,
+    key: &str,
+    value: &Value,
+) -> Result<(), ApiError> {
     if key == DIRECTIVE {
         return match value.as_str() {
             Some("merge" | "replace" | "delete") => Ok(()),
@@ -97,16 +115,16 @@ fn directive(object: &mut Map<String, Value>, key: &str, value: &Value) -> Resul
         let gone = list()?;
         if let Some(Value::Array(values)) = object.get_mut(field) {
             values.retain(|value| !gone.contains(value));
+            if values.is_empty() {
+                object.shift_remove(field);
+            }
         }
     } else if let Some(field) = key.strip_prefix(ORDER) {
         let order = list()?;
         if let Some(Value::Array(values)) = object.get_mut(field) {
+            let before = before.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
             let by = merge_key(field, values);
-            let place = |value: &Value| {
-                let same = |wanted: &Value| by.map_or(wanted == value, |by| wanted[by] == value[by]);
-                order.iter().position(same).unwrap_or(usize::MAX)
-            };
-            values.sort_by_key(place);
+            *values = in_order(std::mem::take(values), order, before, by);
         }
     } else {
         return Err(wrong(&format!("{key} is no directive")));
@@ -121,17 +139,20 @@ fn merge_lists(old: &mut Vec<Value>, field: &str, patch: &[Value]) -> Result<(),
         return Ok(());
     }
     if MERGED_SETS.contains(&field) {
+        let before = old.clone();
         for value in patch {
             if !old.contains(value) {
                 old.push(value.clone());
             }
         }
+        *old = in_order(std::mem::take(old), patch, &before, None);
         return Ok(());
     }
     let Some(by) = merge_key(field, patch) else {
         *old = patch.to_vec();
         return Ok(());
     };
+    let before = old.clone();
     for entry in patch {
         let Some(changes) = entry.as_object() else { return Err(wrong(&format!("{field} must hold objects"))) };
         let Some(key) = entry.get(by) else { return Err(wrong(&format!("an entry of {field} lacks {by}"))) };
@@ -147,7 +168,27 @@ fn merge_lists(old: &mut Vec<Value>, field: &str, patch: &[Value]) -> Result<(),
             (None, false) => old.push(Value::Object(without_directives(changes))),
         }
     }
+    *old = in_order(std::mem::take(old), patch, &before, Some(by));
     Ok(())
+}
+
+/// Entries of a merged list: those that the patch names in its order, the others as they were before, and the two
+/// merged so that what was before another stays so. A new entry comes before what it cannot be compared with.
+fn in_order(merged: Vec<Value>, patch: &[Value], before: &[Value], by: Option<&str>) -> Vec<Value> {
+    let place = |list: &[Value], entry: &Value| {
+        list.iter().position(|other| by.map_or(other == entry, |by| other.get(by) == entry.get(by)))
+    };
+    let (mut named, others): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|entry| place(patch, entry).is_some());
+    named.sort_by_key(|entry| place(patch, entry));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let mut ordered = Vec::new();
+    while let (Some(name), Some(other)) = (named.peek(), others.peek()) {
+        let is_after = matches!((place(before, other), place(before, name)), (Some(left), Some(right)) if left < right);
+        ordered.extend(if is_after { others.next() } else { named.next() });
+    }
+    ordered.extend(named.chain(others));
+    ordered
 }
 
 /// By which field the entries of a list are told apart; none where the list is one value.
@@ -219,7 +260,7 @@ mod tests {
         check(
             json!({"ports": [{"port": 80, "name": "http"}]}),
             &json!({"ports": [{"port": 443}]}),
-            &json!({"ports": [{"port": 80, "name": "http"}, {"port": 443}]}),
+            &json!({"ports": [{"port": 443}, {"port": 80, "name": "http"}]}),
         );
         check(
             json!({"ports": [{"containerPort": 80, "name": "http"}]}),
@@ -231,12 +272,33 @@ mod tests {
     #[test]
     fn other_lists_are_one_value_and_finalizers_a_set() {
         check(json!({"args": ["a", "b"]}), &json!({"args": ["c"]}), &json!({"args": ["c"]}));
-        check(json!({"finalizers": ["a"]}), &json!({"finalizers": ["b", "a"]}), &json!({"finalizers": ["a", "b"]}));
+        check(json!({"finalizers": ["a"]}), &json!({"finalizers": ["b", "a"]}), &json!({"finalizers": ["b", "a"]}));
         check(
             json!({"finalizers": ["a", "b"]}),
             &json!({"$deleteFromPrimitiveList/finalizers": ["a"]}),
             &json!({"finalizers": ["b"]}),
         );
+    }
+
+    #[test]
+    fn what_is_added_comes_first_and_what_was_there_keeps_its_order() {
+        let named = |names: &[&str]| json!({"env": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
+        check(named(&["a", "b"]), &named(&["c"]), &named(&["c", "a", "b"]));
+        check(named(&["a", "b"]), &named(&["b", "c"]), &named(&["a", "b", "c"]));
+        check(named(&["a", "b"]), &named(&["c", "b"]), &named(&["c", "a", "b"]));
+        check(json!({"finalizers": ["a"]}), &json!({"finalizers": ["b"]}), &json!({"finalizers": ["b", "a"]}));
+        let mut patch = named(&["d"]);
+        patch["$setElementOrder/env"] = json!([{"name": "b"}, {"name": "d"}]);
+        check(named(&["a", "b", "c"]), &patch, &named(&["a", "b", "d", "c"]));
+    }
+
+    #[test]
+    fn a_list_whose_entries_are_deleted_goes() {
+        let delete = json!({"ownerReferences": [{"$patch": "delete", "uid": "1"}]});
+        check(json!({"ownerReferences": [{"uid": "1"}]}), &delete, &json!({}));
+        check(json!({}), &delete, &json!({}));
+        check(json!({"finalizers": ["a"]}), &json!({"$deleteFromPrimitiveList/finalizers": ["a"]}), &json!({}));
+        check(json!({"args": ["a"]}), &json!({"args": []}), &json!({"args": []}));
     }
 
     #[test]
