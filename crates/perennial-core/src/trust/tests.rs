@@ -151,6 +151,22 @@ fn trust_is_added_before_it_is_used_and_removed_after() {
 }
 
 #[test]
+fn who_goes_back_to_what_some_still_hold_takes_it_from_the_rest() {
+    // The older bundle never accepted the new leaf, so who still holds it loses nothing. The rest would.
+    check_write(
+        ("s until day 61 | s + s#2", "new by s#2"),
+        ("s until day 61 | s + s#2 until day 61 | s", "new by s#2"),
+        "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted",
+    );
+}
+
+#[test]
+fn evidence_has_a_word_for_people() {
+    let words = [Evidence::Observed, Evidence::Assumed, Evidence::Unknown, Evidence::Never].map(|it| it.to_string());
+    assert_eq!(words, ["observed", "assumed", "unknown", "never read again"]);
+}
+
+#[test]
 fn a_version_counts_until_its_last_holder_has_a_newer_one_and_no_longer() {
     let new = "old by s until day 61 | new by s#2";
     let check = |bundles: &str, expected: &str| check_write((bundles, "old by s"), (bundles, new), expected);
