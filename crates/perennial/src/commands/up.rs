@@ -37,8 +37,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DOMAIN", value_parser = parse_domain)]
     cluster_domain: Option<String>,
 
-    /// How users reach the API server [default: https://api.DOMAIN:6443]
-    #[arg(long, value_name = "URL", value_parser = parse_api_url)]
+    // Not a comment for rustdoc, which would take the URL for a link.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = parse_api_url,
+        help = "How users reach the API server [default: https://api.DOMAIN:6443]"
+    )]
     api_url: Option<String>,
 
     /// The addresses of Services, one network for each address family [default: 172.30.0.0/16]

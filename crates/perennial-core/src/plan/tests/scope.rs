@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fixture::{Cluster, day};
 use super::text::pending;
-use crate::catalog::{Day, Signer};
-use crate::plan::{Action, Report, Scope};
+use crate::catalog::{Catalog, Day, Signer};
+use crate::plan::{Action, Planner, Report, Scope};
 use crate::trust::CertificateId;
 
 /// What reports say together, whatever the order: what is written where, and what waits.
@@ -69,4 +69,23 @@ fn a_single_certificate_is_planned_as_in_the_whole() {
     let report = cluster.planner.plan(&cluster.snapshot, &Scope::Certificate("service-serving", instance));
     assert_eq!(report.steps, cluster.plan().steps);
     assert_eq!(report.steps.len(), 1);
+}
+
+#[test]
+fn the_root_of_a_family_is_the_signer_that_signs_itself() {
+    let planner = Planner::new(Catalog::builtin());
+    assert_eq!(planner.root_of("csr-signer"), Some("csr-signer-signer"));
+    assert_eq!(planner.root_of("csr-signer-signer"), Some("csr-signer-signer"));
+    assert_eq!(planner.root_of("aggregator-client"), Some("aggregator-client-signer"));
+    assert_eq!(planner.root_of("nobody"), None);
+}
+
+#[test]
+fn a_family_flows_into_bundles_of_the_running_cluster_each_once() {
+    let planner = Planner::new(Catalog::builtin());
+    let bundles = planner.flows_into("csr-signer-signer");
+    let different: BTreeSet<&str> = bundles.iter().copied().collect();
+    assert_eq!(bundles.len(), different.len());
+    assert!(different.contains("client-ca") && different.contains("csr-controller-ca"), "{different:?}");
+    assert!(different.iter().all(|id| Catalog::builtin().bundle(id).unwrap().day == Day::Two));
 }
