@@ -93,19 +93,14 @@ impl Registry {
     /// The built-in resources.
     pub fn builtin() -> Registry {
         let mut registry = Registry::default();
-        BUILTIN.iter().for_each(|builtin| registry.add(builtin.resource()));
+        BUILTIN.iter().for_each(|builtin| registry.add(Arc::new(builtin.resource())));
         registry
     }
 
     /// Adds a resource, or takes the place of the same one.
-    pub fn add(&mut self, resource: Resource) {
+    pub fn add(&mut self, resource: Arc<Resource>) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
-        self.resources.insert(key, Arc::new(resource));
-    }
-
-    /// Removes every version of a resource.
-    pub fn remove(&mut self, group: &str, plural: &str) {
-        self.resources.retain(|(of_group, _, of_plural), _| !(of_group == group && of_plural == plural));
+        self.resources.insert(key, resource);
     }
 
     /// The resource at this place.

@@ -1,49 +1,68 @@
 //! Custom resource definitions: what they define is served as soon as they are stored.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use perennial_schema::Schema;
 use serde_json::Value;
 
-use super::{Api, object};
-use crate::definition::is_definition;
+use super::Api;
 use crate::resource::{Column, Registry, Resource, Source};
+use crate::store::{Key, Store};
+
+/// What is served, and the definitions that it follows from.
+#[derive(Debug)]
+pub(super) struct Served {
+    registry: Arc<Registry>,
+    /// The revision of the definitions.
+    at: u64,
+    /// What each definition defines, and the revision of that definition: compiling a schema takes a while.
+    definitions: BTreeMap<Key, (u64, Vec<Arc<Resource>>)>,
+}
+
+impl Served {
+    /// What is served without a definition.
+    pub(super) fn new() -> Served {
+        Served { registry: Arc::new(Registry::builtin()), at: 0, definitions: BTreeMap::new() }
+    }
+
+    fn follow(&mut self, store: &Store, at: u64) {
+        let mut registry = Registry::builtin();
+        let mut definitions = BTreeMap::new();
+        for (key, stored) in store.list(DEFINITIONS, None, None).1 {
+            let known = self.definitions.remove(&key).filter(|(revision, _)| *revision == stored.revision);
+            let defined = known.unwrap_or_else(|| {
+                let definition: Value = serde_json::from_slice(&stored.body).unwrap_or_default();
+                (stored.revision, resources(&definition).into_iter().map(Arc::new).collect())
+            });
+            defined.1.iter().for_each(|resource| registry.add(resource.clone()));
+            definitions.insert(key, defined);
+        }
+        *self = Served { registry: Arc::new(registry), at, definitions };
+    }
+}
+
+/// Where definitions are stored.
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Api {
-    /// Serves what the stored definitions define.
-    pub(super) fn load_definitions(&self) {
-        let registry = self.registry();
-        let Some(definitions) = registry.get("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return };
-        for (_, stored) in self.store().list(&definitions.storage, None, None).1 {
-            self.stored_definition(definitions, &object(definitions, &stored));
+    /// The resources that are served now: built-in ones, and what the stored definitions define.
+    ///
+    /// It follows the store, and not who writes to it: they may go away in the middle.
+    pub fn registry(&self) -> Arc<Registry> {
+        let at = self.store().revision_of(DEFINITIONS);
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        if served.at == at {
+            return served.registry.clone();
         }
-    }
-
-    /// After a definition was stored.
-    pub(super) fn stored_definition(&self, resource: &Resource, definition: &Value) {
-        if is_definition(resource) {
-            self.with_registry(|registry| {
-                let (group, plural) = names(definition);
-                registry.remove(&group, &plural);
-                resources(definition).into_iter().for_each(|resource| registry.add(resource));
-            });
+        drop(served);
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        // Asked before the list is, so that it is never newer than that.
+        let at = self.store().revision_of(DEFINITIONS);
+        if served.at != at {
+            served.follow(self.store(), at);
         }
-    }
-
-    /// After a definition was deleted.
-    pub(super) fn removed_definition(&self, resource: &Resource, name: &str) {
-        if is_definition(resource)
-            && let Some((plural, group)) = name.split_once('.')
-        {
-            self.with_registry(|registry| registry.remove(group, plural));
-        }
-    }
-
-    fn with_registry(&self, change: impl FnOnce(&mut Registry)) {
-        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = (**registry).clone();
-        change(&mut changed);
-        *registry = Arc::new(changed);
+        served.registry.clone()
     }
 }
 

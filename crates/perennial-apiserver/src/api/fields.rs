@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::identify::{Sent, known};
-use super::{ATTEMPTS, Api, Change, Fields, WriteOptions, Written, about, key, object, remove};
+use super::{Api, Change, Fields, WriteOptions, Written, about, key, object, remove};
 use crate::apply::{self, Types, Writer};
 use crate::path::Objects;
 use crate::resource::Resource;
-use crate::status::{ApiError, Reason};
+use crate::status::ApiError;
 
 impl Api {
     /// Applies what a manager wants an object to be, which is made where it is not there. Where others own a field that
@@ -30,9 +30,7 @@ impl Api {
         let (api_version, now) = (resource.api_version(), self.environment.now_text());
         let subresource = at.subresource.as_deref();
         let writer = Writer { manager: &options.manager, api_version: &api_version, subresource, now: &now };
-        let mut attempt = 0;
         loop {
-            attempt += 1;
             let stored = self.store.get(&key);
             let live = stored.as_ref().map(|stored| known(&resource, object(&resource, stored)));
             if live.is_none() && subresource.is_some() {
@@ -48,13 +46,10 @@ impl Api {
                 }
                 None => self.make(&resource, at, new, Fields::Settled, options).await,
             };
-            // Somebody else was quicker: what they wrote may be in the way, or not.
             let is_for_a_version = applied["metadata"]["resourceVersion"].is_string();
             match outcome {
-                Err(error)
-                    if matches!(error.reason, Reason::Conflict | Reason::AlreadyExists)
-                        && !is_for_a_version
-                        && attempt < ATTEMPTS => {}
+                // What somebody else wrote may be in the way, or not.
+                Err(error) if !is_for_a_version && self.lost_a_race(&error, &key, stored.as_ref()) => {}
                 outcome => return outcome,
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS, Api, WriteOptions, about, internal, key, object, text};
+use super::{Api, WriteOptions, about, internal, key, object, text};
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -44,8 +44,14 @@ impl Api {
         if *key.resource == *"namespaces" && LASTING.contains(&&*key.name) {
             return Err(ApiError::forbidden(about(&resource, &key.name), "this namespace may not be deleted"));
         }
-        let stored = self.store().get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-        self.delete_stored(&resource, &key, &stored, deletion).await
+        loop {
+            let stored = self.store().get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
+            match self.delete_stored(&resource, &key, &stored, deletion).await {
+                // What it must be is asked again of what it is now.
+                Err(error) if self.lost_a_race(&error, &key, Some(&stored)) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Deletes every object that a selector selects.
@@ -56,13 +62,27 @@ impl Api {
         deletion: &Deletion,
     ) -> Result<Vec<Value>, ApiError> {
         let resource = self.resource(at)?;
-        let (_, stored) = self.store().list(&resource.storage, at.namespace.as_deref(), None);
+        if *resource.storage == *"namespaces" {
+            // Too much would go with them for one request.
+            return Err(ApiError::new(
+                Reason::MethodNotAllowed,
+                "the server does not allow this method on the requested resource",
+            ));
+        }
+        let (_, listed) = self.store().list(&resource.storage, at.namespace.as_deref(), None);
         let mut deleted = Vec::new();
-        for (key, stored) in stored {
-            if selector.selects(&object(&resource, &stored)) {
-                match self.delete_stored(&resource, &key, &stored, deletion).await? {
-                    Deleted::Gone(object) | Deleted::Waits(object) => deleted.push(object),
+        for (key, mut stored) in listed {
+            while selector.selects(&object(&resource, &stored)) {
+                match self.delete_stored(&resource, &key, &stored, deletion).await {
+                    Ok(Deleted::Gone(object) | Deleted::Waits(object)) => deleted.push(object),
+                    Err(error) if self.lost_a_race(&error, &key, Some(&stored)) => {
+                        let Some(now) = self.store().get(&key) else { break };
+                        stored = now;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
                 }
+                break;
             }
         }
         Ok(deleted)
@@ -126,7 +146,7 @@ impl Api {
     /// Makes an object forget an owner, unless it is gone meanwhile.
     async fn orphan(&self, resource: &Resource, key: &Key, stored: Stored, uid: &str) -> Result<(), ApiError> {
         let mut stored = stored;
-        for _ in 0..ATTEMPTS {
+        loop {
             // Few objects name it, and parsing all of them costs more than looking for its name.
             if !stored.body.windows(uid.len()).any(|window| window == uid.as_bytes()) {
                 return Ok(());
@@ -137,13 +157,12 @@ impl Api {
             }
             let expect = Expect::Revision(stored.revision);
             match self.put(resource, key, expect, object, &WriteOptions::default()).await {
-                Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => {}
+                Err(error) if self.lost_a_race(&error, key, Some(&stored)) => {}
                 outcome => return outcome.map(drop),
             }
             let Some(now) = self.store().get(key) else { return Ok(()) };
             stored = now;
         }
-        Err(ApiError::modified(about(resource, &key.name)))
     }
 
     /// Takes an object out of the store.
@@ -159,10 +178,7 @@ impl Api {
         }
         let write = Write { key: key.clone(), expect: Expect::Revision(revision), body: None };
         match self.store().write(write).await {
-            Ok(_) => {
-                self.removed_definition(resource, &key.name);
-                Ok(())
-            }
+            Ok(_) => Ok(()),
             Err(WriteError::Conflict { found: None }) => Err(ApiError::not_found(about(resource, &key.name))),
             Err(WriteError::Conflict { .. }) => Err(ApiError::modified(about(resource, &key.name))),
             Err(error @ WriteError::Disk { .. }) => Err(internal(error)),

@@ -10,7 +10,7 @@ mod lifecycle;
 mod tests;
 
 use std::borrow::Cow;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,19 +18,20 @@ use serde_json::Value;
 use crate::definition::{self, is_definition};
 use crate::environment::Environment;
 use crate::path::Objects;
-use crate::resource::{Registry, Resource};
+use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::{About, ApiError, Reason};
 use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
 use identify::Sent;
 
+use crd::Served;
 pub use lifecycle::{Deleted, Deletion};
 
 /// A server's objects and what may be done with them.
 #[derive(Debug)]
 pub struct Api {
     store: Store,
-    registry: RwLock<Arc<Registry>>,
+    served: RwLock<Served>,
     environment: Environment,
 }
 
@@ -98,15 +99,10 @@ enum Fields {
     Settled,
 }
 
-/// How often a change is made again where the object changed meanwhile.
-const ATTEMPTS: usize = 5;
-
 impl Api {
     /// An API over a store, with the resources that its custom resource definitions define.
     pub fn new(store: Store, environment: Environment) -> Api {
-        let api = Api { store, registry: RwLock::new(Arc::new(Registry::builtin())), environment };
-        api.load_definitions();
-        api
+        Api { store, served: RwLock::new(Served::new()), environment }
     }
 
     /// What it keeps its objects in.
@@ -122,11 +118,6 @@ impl Api {
     /// What it takes from outside.
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
-    }
-
-    /// The resources that are served now.
-    pub fn registry(&self) -> Arc<Registry> {
-        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The resource that a path is about.
@@ -221,11 +212,22 @@ impl Api {
         let resource = self.resource(at)?;
         let (new, warnings) = self.identified(&resource, at, body, Sent::Whole, options)?;
         let key = key(&resource, at.namespace.as_deref(), text(&new, "name"));
-        let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-        let subresource = at.subresource.as_deref();
-        let change =
-            Change { stored: &stored, new, subresource, sent: Sent::Whole, fields: Fields::OfWriter, warnings };
-        self.replace(&resource, &key, change, options).await
+        let is_for_a_version = !text(&new, "resourceVersion").is_empty();
+        loop {
+            let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
+            let change = Change {
+                stored: &stored,
+                new: new.clone(),
+                subresource: at.subresource.as_deref(),
+                sent: Sent::Whole,
+                fields: Fields::OfWriter,
+                warnings: warnings.clone(),
+            };
+            match self.replace(&resource, &key, change, options).await {
+                Err(error) if !is_for_a_version && self.lost_a_race(&error, &key, Some(&stored)) => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Changes an object. Where it changed meanwhile, the change is made again, unless it says which version it is for.
@@ -237,9 +239,7 @@ impl Api {
     ) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
-        let mut attempt = 0;
         loop {
-            attempt += 1;
             let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
             let mut new = identify::known(&resource, object(&resource, &stored));
             let seen = text(&new, "resourceVersion").to_owned();
@@ -250,10 +250,17 @@ impl Api {
             let change =
                 Change { stored: &stored, new, subresource, sent: Sent::Patch, fields: Fields::OfWriter, warnings };
             match self.replace(&resource, &key, change, options).await {
-                Err(error) if error.reason == Reason::Conflict && !is_for_a_version && attempt < ATTEMPTS => {}
+                Err(error) if !is_for_a_version && self.lost_a_race(&error, &key, Some(&stored)) => {}
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Whether a write was refused only because somebody else was quicker. Then it can be made again: with every round
+    /// one of those who write gets through.
+    pub(super) fn lost_a_race(&self, error: &ApiError, key: &Key, seen: Option<&Stored>) -> bool {
+        let is_race = matches!(error.reason, Reason::Conflict | Reason::AlreadyExists | Reason::NotFound);
+        is_race && self.store.get(key).map(|now| now.revision) != seen.map(|seen| seen.revision)
     }
 
     /// Changes an object by a merge patch (RFC 7396).
@@ -316,11 +323,7 @@ impl Api {
         let body: Arc<[u8]> = serde_json::to_vec(&as_stored(resource, &new)).map_err(internal)?.into();
         let write = Write { key: key.clone(), expect, body: Some(body) };
         match self.store.write(write).await {
-            Ok(revision) => {
-                let object = with_revision(new, revision);
-                self.stored_definition(resource, &object);
-                Ok(object)
-            }
+            Ok(revision) => Ok(with_revision(new, revision)),
             Err(WriteError::Conflict { found: Some(_) }) if expect == Expect::Absent => {
                 Err(ApiError::already_exists(about(resource, &key.name)))
             }

@@ -346,3 +346,76 @@ async fn the_collector_notices_by_itself() {
     }
     collector.abort();
 }
+
+fn on_disk(directory: &std::path::Path) -> Arc<Api> {
+    let count = std::sync::atomic::AtomicU64::new(1);
+    let random = move || {
+        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        [number.to_be_bytes(), number.to_be_bytes()].concat().try_into().unwrap()
+    };
+    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), random);
+    Arc::new(Api::new(Store::open(&directory.join("db")).unwrap(), environment))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everybody_gets_through_who_asks_for_no_version() {
+    const WRITERS: usize = 12;
+    const WRITES: usize = 10;
+    let directory = tempfile::tempdir().unwrap();
+    let api = on_disk(directory.path());
+    api.create(&at("namespaces", "", ""), json!({"metadata": {"name": "shop"}}), &options()).await.unwrap();
+    let map = json!({"metadata": {"name": "m"}});
+    api.create(&at("configmaps", "shop", ""), map, &options()).await.unwrap();
+    let writers = (0..WRITERS).map(|writer| {
+        let api = api.clone();
+        tokio::spawn(async move {
+            for number in 0..WRITES {
+                let patch = json!({"data": {format!("w{writer}-{number}"): "x"}});
+                api.merge(&at("configmaps", "shop", "m"), &patch, &options()).await.unwrap();
+                let applied = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap", "data": {format!("a{writer}"): number.to_string()}
+                });
+                let manager = WriteOptions { manager: format!("a{writer}"), ..options() };
+                api.apply(&at("configmaps", "shop", "m"), applied, false, &manager).await.unwrap();
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let data = &api.get(&at("configmaps", "shop", "m")).unwrap()["data"];
+    assert_eq!(data.as_object().unwrap().len(), WRITERS * WRITES + WRITERS);
+}
+
+#[tokio::test]
+async fn a_definition_is_served_although_its_writer_went_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = on_disk(directory.path());
+    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
+    let definition = json!({
+        "metadata": {"name": "shelves.shop.test"},
+        "spec": {
+            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]
+        }
+    });
+    let options = options();
+    tokio::select! {
+        biased;
+        _ = api.create(&definitions, definition, &options) => panic!("a disk takes longer than that"),
+        () = tokio::task::yield_now() => {}
+    }
+    while api.store().revision() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(api.registry().get("shop.test", "v1", "shelves").is_some());
+}
+
+#[tokio::test]
+async fn namespaces_are_not_deleted_all_at_once() {
+    let api = with_namespace().await;
+    let refused = api.delete_collection(&at("namespaces", "", ""), &Selector::default(), &Deletion::default()).await;
+    assert_eq!(refused.unwrap_err().reason, Reason::MethodNotAllowed);
+    assert!(api.get(&at("namespaces", "", "shop")).is_ok());
+}

@@ -127,8 +127,12 @@ fn list(api: &Api, resource: &Resource, at: &Objects, query: &Query, shape: Shap
     query.check_list()?;
     let selector = query.selector(resource)?;
     let asked = query.resource_version()?;
-    let after = query.continue_after(resource)?;
-    let list = api.list(at, &selector, after.as_ref(), query.limit()?)?;
+    let begun = query.continue_after(resource)?;
+    let mut list = api.list(at, &selector, begun.as_ref().map(|(after, _)| after), query.limit()?)?;
+    if let Some((_, revision)) = begun {
+        // Who then watches from where the list began is told of everything that changed while it was read.
+        list.revision = revision;
+    }
     if query.wants_exact_version() && asked != Some(list.revision) {
         return Err(ApiError::new(
             Reason::Expired,
@@ -175,6 +179,10 @@ async fn review(resource: &Resource, at: &Objects, request: Request<Body>) -> Re
     }
     let user = request.extensions().get::<User>().cloned();
     let (mut body, _) = read(request).await?;
+    if !body.is_object() {
+        let why = "the object provided is unrecognized (must be of type object)";
+        return Err(ApiError::new(Reason::BadRequest, why));
+    }
     body["apiVersion"] = resource.api_version().into();
     body["kind"] = resource.kind.as_str().into();
     body["status"] = if resource.kind == "SelfSubjectReview" {

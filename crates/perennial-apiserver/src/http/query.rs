@@ -177,8 +177,8 @@ impl Query {
         self.get("resourceVersionMatch") == "Exact"
     }
 
-    /// Where the rest of a list begins.
-    pub(super) fn continue_after(&self, resource: &Resource) -> Result<Option<Key>, ApiError> {
+    /// Where the rest of a list begins, and the revision at which the list does.
+    pub(super) fn continue_after(&self, resource: &Resource) -> Result<Option<(Key, u64)>, ApiError> {
         let token = self.get("continue");
         if token.is_empty() {
             return Ok(None);
@@ -186,8 +186,10 @@ impl Query {
         let wrong = || bad("continue key is not valid".to_owned());
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).map_err(|_| wrong())?;
         let text = String::from_utf8(decoded).map_err(|_| wrong())?;
-        let (namespace, name) = text.split_once('/').ok_or_else(wrong)?;
-        Ok(Some(Key { resource: resource.storage.clone(), namespace: namespace.into(), name: name.into() }))
+        let [revision, namespace, name] = text.split('/').collect::<Vec<_>>()[..] else { return Err(wrong()) };
+        let revision = revision.parse().map_err(|_| wrong())?;
+        let after = Key { resource: resource.storage.clone(), namespace: namespace.into(), name: name.into() };
+        Ok(Some((after, revision)))
     }
 
     /// From which revision on; none from the state as it is.
@@ -218,9 +220,9 @@ impl Query {
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// The text that a client gives back to get the rest of a list.
-pub(super) fn continue_token(after: &Key) -> String {
-    BASE64_URL_SAFE_NO_PAD.encode(format!("{}/{}", after.namespace, after.name))
+/// The text that a client gives back to get the rest of a list that began at a revision.
+pub(super) fn continue_token(after: &Key, revision: u64) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(format!("{revision}/{}/{}", after.namespace, after.name))
 }
 
 fn bad(message: String) -> ApiError {

@@ -123,7 +123,7 @@ pub(super) fn written(resource: &Resource, shape: Shape, written: &Written) -> R
 pub(super) fn list(resource: &Resource, shape: Shape, list: &List, rest: Option<Rest<'_>>) -> Response<Body> {
     let mut metadata = json!({"resourceVersion": list.revision.to_string()});
     if let Some(rest) = rest {
-        metadata["continue"] = continue_token(rest.after).into();
+        metadata["continue"] = continue_token(rest.after, list.revision).into();
         if let Some(count) = rest.count {
             metadata["remainingItemCount"] = count.into();
         }

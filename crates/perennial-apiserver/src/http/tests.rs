@@ -328,3 +328,36 @@ async fn every_kind_is_in_an_openapi_document() {
     assert_eq!(operation["parameters"][0]["name"], "fieldValidation");
     assert_eq!(get(&service, "/openapi/v3/apis/nowhere/v1").await.code, 404);
 }
+
+#[tokio::test]
+async fn who_watches_from_the_end_of_a_long_list_misses_nothing() {
+    let service = shop().await;
+    for name in ["b", "d", "f", "h"] {
+        post(&service, MAPS, json!({"metadata": {"name": name}})).await;
+    }
+    let first = get(&service, &format!("{MAPS}?limit=2")).await.value;
+    post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
+    send(&service, "DELETE", &format!("{MAPS}/b"), &[], Value::Null).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = get(&service, &format!("{MAPS}?limit=2&continue={token}")).await.value;
+    assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
+    let response = watch(&service, &format!("resourceVersion={version}")).await;
+    assert_eq!(events(response, 2).await, pairs(&[("ADDED", "a"), ("DELETED", "b")]));
+}
+
+#[tokio::test]
+async fn nobody_watches_from_a_version_that_there_never_was() {
+    let service = shop().await;
+    let refused = get(&service, &format!("{MAPS}?watch=true&resourceVersion=99999")).await;
+    assert_eq!((refused.code, &refused.value["reason"]), (504, &json!("Timeout")));
+}
+
+#[tokio::test]
+async fn a_review_of_nothing_is_refused() {
+    let service = service();
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for wrong in [json!([]), json!("x"), json!(5)] {
+        assert_eq!(post(&service, reviews, wrong).await.code, 400);
+    }
+}

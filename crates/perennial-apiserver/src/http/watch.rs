@@ -18,7 +18,7 @@ use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::{ApiError, Reason};
-use crate::store::{Change, Stored, TooOld};
+use crate::store::{Change, Key, Stored, TooOld};
 
 /// Starts a watch.
 pub(super) fn watch(
@@ -39,6 +39,8 @@ pub(super) fn watch(
         selector,
         shape,
         cursor: 0,
+        initial: Vec::new().into_iter(),
+        ends_initial: false,
         waiting: VecDeque::new(),
         deadline: query.timeout().map(|timeout| Instant::now() + timeout),
         bookmarks: api.environment().bookmark_every().filter(|_| query.wants_bookmarks()).map(Bookmarks::new),
@@ -47,9 +49,9 @@ pub(super) fn watch(
     };
     // With a revision the client knows what is there; without one, or on request, it is told.
     match (asked, query.initial_events()) {
-        (Some(revision), None | Some(false)) => watcher.cursor = revision,
+        (Some(revision), None | Some(false)) => watcher.cursor = known(api, revision)?,
         (None, Some(false)) => watcher.cursor = api.store().revision(),
-        (_, wish) => watcher.begin(at, wish.is_some() && query.wants_bookmarks())?,
+        (_, wish) => watcher.begin(wish.is_some() && query.wants_bookmarks()),
     }
     let stream = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
@@ -60,6 +62,16 @@ pub(super) fn watch(
     Ok(response)
 }
 
+/// A revision that there was. Who has seen a later one has seen another server, and would miss what comes now.
+fn known(api: &Api, revision: u64) -> Result<u64, ApiError> {
+    let current = api.store().revision();
+    if revision > current {
+        let message = format!("Too large resource version: {revision}, current: {current}");
+        return Err(ApiError::new(Reason::Timeout, message));
+    }
+    Ok(revision)
+}
+
 struct Watcher {
     api: Arc<Api>,
     resource: Arc<Resource>,
@@ -68,6 +80,10 @@ struct Watcher {
     shape: Shape,
     /// Everything up to here has been sent.
     cursor: u64,
+    /// What was there at the beginning and has not been sent. Not as text: of that there may be much, and slow readers.
+    initial: std::vec::IntoIter<(Key, Stored)>,
+    /// Whether the end of it is to be marked.
+    ends_initial: bool,
     waiting: VecDeque<Bytes>,
     acknowledged: Receiver<u64>,
     deadline: Option<Instant>,
@@ -89,18 +105,12 @@ impl Bookmarks {
 }
 
 impl Watcher {
-    /// What is there now, as if it had just been made.
-    fn begin(&mut self, at: &Objects, with_end_mark: bool) -> Result<(), ApiError> {
-        let whole = Objects { name: None, ..at.clone() };
-        let list = self.api.list(&whole, &self.selector, None, None)?;
-        self.cursor = list.revision;
-        for item in &list.items {
-            self.push("ADDED", item);
-        }
-        if with_end_mark {
-            self.bookmark(json!({"annotations": {"k8s.io/initial-events-end": "true"}}));
-        }
-        Ok(())
+    /// Starts with what is there now, as if it had just been made.
+    fn begin(&mut self, with_end_mark: bool) {
+        let (revision, stored) = self.api.store().list(&self.resource.storage, self.namespace.as_deref(), None);
+        self.cursor = revision;
+        self.initial = stored.into_iter();
+        self.ends_initial = with_end_mark;
     }
 
     /// Says how far the watch has come.
@@ -117,6 +127,17 @@ impl Watcher {
             }
             if self.is_over {
                 return None;
+            }
+            if let Some((_, stored)) = self.initial.next() {
+                let object = crate::api::object(&self.resource, &stored);
+                if self.selector.selects(&object) {
+                    self.push("ADDED", &object);
+                }
+                continue;
+            }
+            if std::mem::take(&mut self.ends_initial) {
+                self.bookmark(json!({"annotations": {"k8s.io/initial-events-end": "true"}}));
+                continue;
             }
             self.acknowledged.borrow_and_update();
             match self.api.store().changes_after(self.cursor) {

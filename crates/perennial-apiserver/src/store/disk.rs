@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -175,7 +175,9 @@ fn create_private(path: &Path) -> io::Result<()> {
         && !parent.exists()
     {
         fs::DirBuilder::new().recursive(true).create(parent)?;
-        fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        fs::set_permissions(parent, PermissionsExt::from_mode(0o700))?;
     }
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    // It may have been there before, for everybody to read.
+    file.set_permissions(PermissionsExt::from_mode(0o600))
 }

@@ -98,6 +98,8 @@ struct State {
     objects: BTreeMap<Key, Stored>,
     log: Log,
     revision: u64,
+    /// The revision of the last write to each resource, as far as this process knows it.
+    by_resource: HashMap<Arc<str>, u64>,
 }
 
 #[derive(Default)]
@@ -119,7 +121,12 @@ impl Store {
     }
 
     fn new(objects: BTreeMap<Key, Stored>, revision: u64, disk: Option<Disk>) -> Store {
-        let state = State { objects, log: Log::new(revision), revision };
+        let mut by_resource: HashMap<Arc<str>, u64> = HashMap::new();
+        for (key, stored) in &objects {
+            let latest = by_resource.entry(key.resource.clone()).or_default();
+            *latest = stored.revision.max(*latest);
+        }
+        let state = State { objects, log: Log::new(revision), revision, by_resource };
         let shared = Shared {
             state: Mutex::new(state),
             queue: Mutex::default(),
@@ -132,6 +139,11 @@ impl Store {
     /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.shared.state().revision
+    }
+
+    /// The revision of the last write to a resource; 0 where there was none. It tells whether something changed.
+    pub fn revision_of(&self, resource: &str) -> u64 {
+        self.shared.state().by_resource.get(resource).copied().unwrap_or(0)
     }
 
     /// The object, if it is there.
@@ -214,13 +226,13 @@ impl Shared {
     /// Commits what can be committed of a batch in one go, and answers everybody in it.
     fn commit(&self, batch: Vec<(Write, oneshot::Sender<Result<u64, WriteError>>)>) {
         let (changes, answers, refused) = self.decide(batch);
-        for (answer, error) in refused {
-            drop(answer.send(Err(error)));
-        }
         if let Some(disk) = &self.disk
             && let Err(why) = disk.lock().unwrap_or_else(PoisonError::into_inner).commit(&changes)
         {
-            for (answer, _) in answers {
+            // Who was refused may have been so because of a write that did not happen.
+            let all =
+                answers.into_iter().map(|(answer, _)| answer).chain(refused.into_iter().map(|(answer, _)| answer));
+            for answer in all {
                 drop(answer.send(Err(WriteError::Disk { why: why.clone() })));
             }
             return;
@@ -235,6 +247,10 @@ impl Shared {
         self.acknowledged.send_replace(revision);
         for (answer, revision) in answers {
             drop(answer.send(Ok(revision)));
+        }
+        // Now they can see what was in their way.
+        for (answer, error) in refused {
+            drop(answer.send(Err(error)));
         }
     }
 
@@ -276,6 +292,7 @@ impl Shared {
 impl State {
     fn apply(&mut self, change: Change) {
         self.revision = change.revision;
+        self.by_resource.insert(change.key.resource.clone(), change.revision);
         match &change.new {
             Some(new) => drop(self.objects.insert(change.key.clone(), new.clone())),
             None => drop(self.objects.remove(&change.key)),

@@ -127,7 +127,9 @@ fn token(directory: &Path) -> anyhow::Result<Zeroizing<String>> {
     if let Ok(found) = fs::read_to_string(&path) {
         let found = Zeroizing::new(found);
         if found.trim().len() >= 32 {
-            return Ok(Zeroizing::new(found.trim().to_owned()));
+            let token = Zeroizing::new(found.trim().to_owned());
+            keep_secret_file(&path, token.as_bytes())?;
+            return Ok(token);
         }
     }
     let bytes = Zeroizing::new(random::bytes::<32>()?);

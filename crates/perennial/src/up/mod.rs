@@ -45,6 +45,8 @@ pub(crate) struct Request<'r> {
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The certificates are looked at this often, whatever their dates say: clocks jump, and machines sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// What could not be renewed is tried again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Starts the control plane, and runs until somebody stops it.
 pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -77,7 +79,7 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            ended = caretaker => ended??,
+            ended = caretaker => ended?,
         }
         talk::line(format_args!("stopping"));
     }
@@ -88,18 +90,19 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
 }
 
 /// Renews the server's own certificates in time, while connections go on.
-async fn take_care(api: Arc<Api>, door: Door, mut identity: Identity) -> anyhow::Result<()> {
+async fn take_care(api: Arc<Api>, door: Door, mut identity: Identity) {
     loop {
         let left = clock::now().duration_until(identity.refresh_at());
         let left = Duration::try_from(left).unwrap_or_default();
         tokio::time::sleep(left.clamp(Duration::from_secs(1), LOOK_EVERY)).await;
-        match Identity::ensure(&api, clock::now()).await {
-            Ok(renewed) => {
-                door.renew(&renewed)?;
-                identity = renewed;
-            }
+        let renewed = Identity::ensure(&api, clock::now()).await;
+        match renewed.and_then(|renewed| door.renew(&renewed).map(|()| renewed)) {
+            Ok(renewed) => identity = renewed,
             // What is there is still good for a while; a full disk may not be full for ever.
-            Err(error) => talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}")),
+            Err(error) => {
+                talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
         }
     }
 }
@@ -150,7 +153,8 @@ fn announce(out: &mut dyn Write, directory: &Path, address: SocketAddr, state: &
 
 /// Writes a file that only its owner may read, if it says something else now.
 fn keep_secret_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
-    if fs::read(path).is_ok_and(|found| found == content) {
+    let is_private = fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600);
+    if is_private && fs::read(path).is_ok_and(|found| found == content) {
         return Ok(());
     }
     replace_secret_file(path, content)

@@ -63,6 +63,9 @@ impl Wishes {
             "--service-network: found {}; accepted are one IPv4 and one IPv6 network",
             self.service_networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         );
+        if let Some(network) = self.service_networks.iter().find(|network| **network != network.trunc()) {
+            bail!("--service-network: found {network}, an address in a network; that network is {}", network.trunc());
+        }
         Ok(())
     }
 }
@@ -96,7 +99,8 @@ pub(crate) fn parse_domain(text: &str) -> anyhow::Result<String> {
 pub(crate) fn parse_api_url(text: &str) -> anyhow::Result<String> {
     let accepted = "accepted is https://HOST or https://HOST:PORT";
     let Ok(uri) = text.parse::<axum::http::Uri>() else { bail!("{text:?} is no URL; {accepted}") };
-    let is_plain = uri.query().is_none() && matches!(uri.path(), "" | "/");
+    let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    let is_plain = uri.query().is_none() && matches!(uri.path(), "" | "/") && !has_user;
     ensure!(uri.scheme_str() == Some("https") && uri.host().is_some_and(|host| !host.is_empty()) && is_plain, accepted);
     Ok(text.trim_end_matches('/').to_owned())
 }
@@ -125,7 +129,9 @@ mod tests {
         for right in ["https://api.lab.test:6443", "https://10.0.0.4/", "https://[fd00::1]:6443"] {
             assert!(parse_api_url(right).is_ok(), "{right}");
         }
-        for wrong in ["http://api.lab.test", "api.lab.test", "https://", "https://a/b", "https://a?b", ""] {
+        for wrong in
+            ["http://api.lab.test", "api.lab.test", "https://", "https://a/b", "https://a?b", "https://u:p@a", ""]
+        {
             assert!(parse_api_url(wrong).is_err(), "{wrong}");
         }
     }
@@ -145,6 +151,7 @@ mod tests {
         };
         assert!(networks(&["10.0.0.0/16", "fd00::/112"]).check().is_ok());
         assert!(networks(&["10.0.0.0/16", "10.1.0.0/16"]).check().is_err());
+        assert!(networks(&["10.0.1.7/16"]).check().is_err());
         assert_eq!(Wishes::default().service_networks().len(), 1);
     }
 }
