@@ -51,8 +51,12 @@ impl Gate {
     }
 
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
-        let busy = peer.activity.begin();
-        let admitted = self.admit(peer, request, busy);
+        let admitted = async {
+            let user = self.identify(peer, &request)?;
+            // Who is not known does not keep a connection by asking again and again: others need the place.
+            let busy = user.is_some().then(|| peer.activity.begin());
+            self.admit(user, request, busy).await
+        };
         match timeout(self.limits.request_time, admitted).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => refusal(&error),
@@ -60,8 +64,12 @@ impl Gate {
         }
     }
 
-    async fn admit(&self, peer: &Peer, mut request: Request<Incoming>, busy: Busy) -> Result<Response<Body>, ApiError> {
-        let user = self.identify(peer, &request)?;
+    async fn admit(
+        &self,
+        user: Option<User>,
+        mut request: Request<Incoming>,
+        busy: Option<Busy>,
+    ) -> Result<Response<Body>, ApiError> {
         if request.body().size_hint().lower() > self.limits.body as u64 {
             let message = format!("Request entity too large: limit is {}", self.limits.body);
             return Err(ApiError::new(Reason::RequestEntityTooLarge, message));
@@ -98,7 +106,7 @@ impl Gate {
         self.watches.clone().try_acquire_owned().map_err(full)
     }
 
-    fn watching(&self, body: Body, place: OwnedSemaphorePermit, busy: Busy) -> Body {
+    fn watching(&self, body: Body, place: OwnedSemaphorePermit, busy: Option<Busy>) -> Body {
         let stopped: BoxFuture<'static, ()> = Box::pin(stopped(self.stopping.clone()));
         Body::from_stream(Watching { events: body.into_data_stream().take_until(stopped), _place: place, _busy: busy })
     }
@@ -108,7 +116,7 @@ impl Gate {
 struct Watching {
     events: TakeUntil<BodyDataStream, BoxFuture<'static, ()>>,
     _place: OwnedSemaphorePermit,
-    _busy: Busy,
+    _busy: Option<Busy>,
 }
 
 impl Stream for Watching {

@@ -193,6 +193,19 @@ async fn an_idle_connection_ends_and_one_with_a_watch_does_not() {
 }
 
 #[tokio::test]
+async fn a_stranger_does_not_keep_a_connection_by_asking() {
+    let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
+    let server = Server::with(limits).await;
+    let mut stranger = server.stranger().connect().await.unwrap();
+    let asking = async {
+        while stranger.get("/livez").await.is_ok() {
+            tokio::time::sleep(SHORT / 10).await;
+        }
+    };
+    soon(asking).await;
+}
+
+#[tokio::test]
 async fn an_answer_that_nobody_reads_is_dropped() {
     let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
     let server = Server::with(limits).await;
@@ -204,7 +217,8 @@ async fn an_answer_that_nobody_reads_is_dropped() {
 
 #[tokio::test]
 async fn a_token_opens_a_watch_and_without_one_there_is_no_place() {
-    let server = Server::with(Limits { watches: 1, idle_time: SHORT, grace: SHORT, ..Limits::default() }).await;
+    let limits = Limits { watches: 1, idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
+    let server = Server::with(limits).await;
     let mut stranger = server.stranger().connect_with_window(0).await.unwrap();
     let _unread = stranger.send(Request::get("/livez?watch=true"), Body::empty()).await.unwrap();
     let request = || Request::get(WATCH).header("authorization", format!("Bearer {TOKEN}"));
