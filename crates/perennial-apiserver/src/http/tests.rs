@@ -361,3 +361,26 @@ async fn a_review_of_nothing_is_refused() {
         assert_eq!(post(&service, reviews, wrong).await.code, 400);
     }
 }
+
+#[tokio::test]
+async fn a_watch_ends_with_the_definition_of_its_resource() {
+    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [7; 16]);
+    let api = Arc::new(Api::new(Store::memory(), environment));
+    let service = router(api.clone());
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = json!({
+        "metadata": {"name": "shelves.shop.test"},
+        "spec": {
+            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]
+        }
+    });
+    assert_eq!(post(&service, definitions, definition).await.code, 201);
+    let request = Request::get("/apis/shop.test/v1/shelves?watch=true").body(Body::empty()).unwrap();
+    let watch = service.clone().oneshot(request).await.unwrap();
+    send(&service, "DELETE", &format!("{definitions}/shelves.shop.test"), &[], Value::Null).await;
+    api.collect().await.unwrap();
+    let whole = tokio::time::timeout(std::time::Duration::from_secs(10), to_bytes(watch.into_body(), usize::MAX));
+    assert!(whole.await.expect("the watch ends").unwrap().is_empty());
+}

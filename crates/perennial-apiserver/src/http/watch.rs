@@ -141,11 +141,19 @@ impl Watcher {
             }
             self.acknowledged.borrow_and_update();
             match self.api.store().changes_after(self.cursor) {
+                // Nothing comes any more of what is not served any more.
+                Ok(changes) if changes.is_empty() && self.is_gone() => self.is_over = true,
                 Ok(changes) if changes.is_empty() => self.sleep().await,
                 Ok(changes) => changes.iter().for_each(|change| self.tell(change)),
                 Err(too_old) => self.fail(too_old),
             }
         }
+    }
+
+    /// Whether the definition of the resource was deleted.
+    fn is_gone(&self) -> bool {
+        let Resource { group, version, plural, .. } = &*self.resource;
+        self.resource.schema.is_some() && self.api.registry().get(group, version, plural).is_none()
     }
 
     /// Until something changes, it is time for a bookmark, or the watch is over.
