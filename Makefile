@@ -7,6 +7,8 @@ export PATH := $(CARGO_TOOLS):$(PATH)
 # A directory of its own for every run: keys are never overwritten.
 OUT ?= out/demo-$(shell date +%Y%m%d-%H%M%S)
 FUZZ_SECONDS ?= 10
+# The same seed finds the same inputs, so that a change is not blamed for luck; 0 draws another one.
+FUZZ_SEED ?= 1
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
 .PHONY: help up demo test test-fast test-fuzz mutants bench lint generate tools tools-cargo
@@ -26,12 +28,12 @@ test: tools test-fuzz ## Install what the tests need, and run all of them
 test-fast: ## The tests that need nothing but Rust
 	cargo test --workspace --exclude perennial-testbed
 
-test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS
+test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a seed
 	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
 	@mkdir -p fuzz/target; for target in $(FUZZ_TARGETS); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  log=fuzz/target/$$target.log; \
-	  cargo fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 >$$log 2>&1 \
+	  cargo fuzz run --sanitizer none $$target -- -seed=$(FUZZ_SEED) -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 >$$log 2>&1 \
 	    || { tail -n 60 $$log; exit 1; }; \
 	  grep number_of_executed_units $$log; \
 	done

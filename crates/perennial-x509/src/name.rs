@@ -103,8 +103,11 @@ impl Name {
         self.rdns().into_iter().flatten().filter(|(attribute, _)| attribute == wanted).map(|(_, value)| value).collect()
     }
 
+    /// Without the RDNs that have no attribute: the standard forbids them, Go reads them.
     fn rdns(&self) -> Vec<Vec<(String, String)>> {
-        attributes(&self.der).unwrap_or_default()
+        let mut rdns = attributes(&self.der).unwrap_or_default();
+        rdns.retain(|rdn| !rdn.is_empty());
+        rdns
     }
 }
 
@@ -270,6 +273,17 @@ mod tests {
     fn a_readable_name_stays_on_one_line() {
         let name = Name::from_subject(&subject(" a,b\n\u{202e}c+d ", &["#x"], &[])).unwrap();
         assert_eq!(name.to_string(), "CN=\\ a\\,b\\0A\\E2\\80\\AEc\\+d\\ ,O=\\#x");
+    }
+
+    #[test]
+    fn an_rdn_without_an_attribute_is_read_and_not_shown() {
+        let empty = Name::from_der(&[0x30, 2, 0x31, 0]).unwrap();
+        assert!(empty.is_empty());
+        assert_eq!(empty.to_string(), "");
+        let common_name = [0x31, 0x0b, 0x30, 9, 6, 3, 0x55, 4, 3, 0x13, 2, b'a', b'b'];
+        let der = [&[0x30, 17, 0x31, 0], &common_name[..], &[0x31, 0]].concat();
+        let name = Name::from_der(&der).unwrap();
+        assert_eq!((name.to_string().as_str(), name.is_empty(), name.der()), ("CN=ab", false, &der[..]));
     }
 
     #[test]
