@@ -12,3 +12,21 @@ pub const NOT_AFTER: &str = "auth.openshift.io/certificate-not-after";
 pub const ISSUER: &str = "auth.openshift.io/certificate-issuer";
 /// The instant of issue, RFC 3339: ages count from here, not from the backdated `not_before`.
 pub const ISSUED_AT: &str = "perennial.dev/issued-at";
+/// The names of a serving certificate, in order, with commas between them.
+pub const HOSTNAMES: &str = "auth.openshift.io/certificate-hostnames";
+/// After which time a certificate is replaced, as a Go duration.
+pub const REFRESH_PERIOD: &str = "certificates.openshift.io/refresh-period";
+/// Label: `signer`, `target` or `ca-bundle`.
+pub const MANAGED_TYPE: &str = "auth.openshift.io/managed-certificate-type";
+/// The reason of the last forced rotation that a certificate went through.
+pub const FORCED: &str = "perennial.dev/forced-rotation";
+/// The reason of a forced rotation that somebody asks for.
+pub const FORCE: &str = "perennial.dev/force-rotation";
+/// Earlier certificates that processes may still hold: by key of the object a list of `{at, certificates}`.
+pub const SUPERSEDED: &str = "perennial.dev/superseded";
+/// When the last few certificates were issued, by key of the object.
+pub const ISSUES: &str = "perennial.dev/issues";
+/// Since when each certificate of a bundle is there and from where it came: by key of the object, by fingerprint.
+pub const PUBLISHED: &str = "perennial.dev/published";
+/// On a Secret that holds the content of another while that is replaced: the name of the other.
+pub const STAGED_FOR: &str = "perennial.dev/staged-for";

@@ -351,7 +351,7 @@ pub fn home_slot(row: &Row, instance: &Instance) -> Slot {
 pub fn copy_slot(row: &Row, copy: &Copied, instance: &Instance) -> Slot {
     let object = copy.object.of(instance);
     match copy.data {
-        CopyData::Same => Slot::tls(&object),
+        CopyData::Same | CopyData::Alone => Slot::tls(&object),
         CopyData::UnderItsName => {
             let Home::Secret(source) = row.home else { return Slot::tls(&object) };
             Slot::new(&object, &format!("{}.crt", source.of(instance).name))

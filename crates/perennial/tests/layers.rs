@@ -23,6 +23,11 @@ const LAYERS: &[Layer] = &[
     Layer { name: "perennial-x509", may_import: &["perennial-core"], never: &["kube-core", "k8s-openapi"] },
     Layer { name: "perennial-api", may_import: &["perennial-core", "perennial-schema"], never: &[] },
     Layer { name: "perennial-apiserver", may_import: &["perennial-schema"], never: &["kube-core", "k8s-openapi"] },
+    Layer {
+        name: "perennial-operator",
+        may_import: &["perennial-core", "perennial-x509", "perennial-api", "perennial-schema"],
+        never: &["clap", "axum", "perennial-apiserver"],
+    },
     Layer { name: "perennial-testbed", may_import: &["*"], never: &[] },
     Layer { name: "perennial", may_import: &["*"], never: &[] },
 ];

@@ -130,7 +130,7 @@ pub(super) const ROWS: &[Row] = &[
         subject: SubjectRule::Stamped("kube-csr-signer_"),
         custody: Some(Custody::Cluster),
         // Promoted to the operand's namespace once the bundle with it has had time to spread.
-        copies: &[copied(object(KCM, "csr-signer"), HOT)],
+        copies: &[Copied { data: CopyData::Alone, ..copied(object(KCM, "csr-signer"), HOT) }],
         delivery: Delivery::Indirect,
         component: Component::KubeControllerManager,
         ..leaf("csr-signer", "csr-signer-ca", KCMO, "csr-signer-signer")

@@ -311,6 +311,8 @@ pub struct Copied {
 pub enum CopyData {
     /// The same as in its source.
     Same,
+    /// The same as in its source, but the certificate without its chain: for who issues with it.
+    Alone,
     /// One named after the source, beside others: many certificates in one object change in one write.
     UnderItsName,
 }

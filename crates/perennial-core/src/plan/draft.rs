@@ -217,7 +217,11 @@ impl<'a> Draft<'a> {
             return Observed::Absent;
         };
         let old = self.secret(&item.to).present();
-        Observed::Present(SecretState { superseded: self.superseded(old), issues: Vec::new(), ..source.clone() })
+        let mut copy = SecretState { superseded: self.superseded(old), issues: Vec::new(), ..source.clone() };
+        if item.alone {
+            copy.chain.clear();
+        }
+        Observed::Present(copy)
     }
 
     fn copy_bundle(&self, item: &CopyItem) -> Option<BundleState> {

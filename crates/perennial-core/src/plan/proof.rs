@@ -10,7 +10,7 @@ use super::draft::{Draft, Undo};
 use super::step::{Action, Risk, Step};
 use super::touched::{Touched, states};
 use super::versions::after;
-use crate::catalog::{BundleInput, Delivery, Instance, Leaf, Row, Signer, Span};
+use crate::catalog::{BundleInput, Copied, CopyData, Delivery, Instance, Leaf, Row, Signer, Span};
 use crate::rules::Waiting;
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
@@ -380,11 +380,12 @@ fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> S
 pub(super) fn flow(wiring: &Wiring<'_>, row: &Row, instance: &Instance, home: &Slot) -> Vec<Step> {
     let copies = wiring.flows(row).into_iter().filter_map(|presents| match presents {
         Presents::Home => None,
-        Presents::Copy(number) => Some(copy_slot(row, &row.copies[number], instance)),
+        Presents::Copy(number) => Some(&row.copies[number]),
     });
-    let step = |to: Slot| {
+    let step = |copy: &Copied| {
+        let to = copy_slot(row, copy, instance);
         let object = to.object_text().to_owned();
-        let item = super::CopyItem { from: Some(home.clone()), to };
+        let item = super::CopyItem { from: Some(home.clone()), to, alone: copy.data == CopyData::Alone };
         Step::new(&object, Action::CopySecret(vec![item]), BTreeSet::new())
     };
     copies.map(step).collect()

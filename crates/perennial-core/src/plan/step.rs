@@ -115,6 +115,9 @@ pub struct CopyItem {
     pub from: Option<Slot>,
     /// Where.
     pub to: Slot,
+    /// Whether the certificate is repeated without its chain.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 /// Something that is due and is not done.

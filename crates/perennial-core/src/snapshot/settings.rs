@@ -27,6 +27,9 @@ pub struct Settings {
     pub windows: Vec<Window>,
     /// Components whose objects are ours although somebody else writes them.
     pub taken_over: BTreeSet<String>,
+    /// Components whose objects are nobody's business here: nothing of theirs is written.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub left_alone: BTreeSet<String>,
     /// How many certificates may be in the making at once.
     pub in_flight: usize,
 }
@@ -95,6 +98,7 @@ impl Default for Settings {
             consent: BTreeSet::new(),
             windows: Vec::new(),
             taken_over: BTreeSet::new(),
+            left_alone: BTreeSet::new(),
             in_flight: 50,
         }
     }
@@ -120,9 +124,11 @@ impl Settings {
                 wiring.edges().iter().map(|edge| edge.name.as_ref()),
             ));
         }
-        if let Some(found) = self.taken_over.iter().find(|found| !components().contains(found.as_str())) {
-            let accepted = format!("one of {}", components().into_iter().collect::<Vec<_>>().join(", "));
-            return Err(unknown("takenOver", found, "no component", accepted, components()));
+        for (field, names) in [("takenOver", &self.taken_over), ("leftAlone", &self.left_alone)] {
+            if let Some(found) = names.iter().find(|found| !components().contains(found.as_str())) {
+                let accepted = format!("one of {}", components().into_iter().collect::<Vec<_>>().join(", "));
+                return Err(unknown(field, found, "no component", accepted, components()));
+            }
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Pass<'_, '_> {
         }
         let grows = found.present().is_none_or(|old| self.grows(&old.members, &members));
         let is_data = found.present().is_none_or(|old| old.members != source.members);
-        let item = CopyItem { from: Some(home.clone()), to: copy.clone() };
+        let item = CopyItem { from: Some(home.clone()), to: copy.clone(), alone: false };
         let restarts = if is_data { restarted(copy, delivery) } else { BTreeSet::new() };
         let step = Step::new(copy.object_text(), Action::CopyBundle(item), restarts);
         let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, copy) };

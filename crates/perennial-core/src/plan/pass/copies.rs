@@ -25,6 +25,7 @@ impl<'c> Pass<'_, 'c> {
                         to,
                         instance,
                         delivery: copy.delivery,
+                        alone: copy.data == CopyData::Alone,
                     };
                     let object = repeated.to.object_text();
                     match objects.iter_mut().find(|(known, _)| known == object) {
@@ -65,7 +66,7 @@ impl<'c> Pass<'_, 'c> {
             let presented = [Presents::Copy(it.number)];
             let touched = touched::edges_of_leaf(self.wiring, &self.draft, it.row, &it.instance, &presented);
             let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row) };
-            let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone() };
+            let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone(), alone: it.alone };
             match self.try_out(&step(vec![item.clone()]), &touched, &[], urgency) {
                 Ok(more) => {
                     safe.push(item);
@@ -84,7 +85,8 @@ impl<'c> Pass<'_, 'c> {
     fn is_due(&self, it: &Repeated<'_>) -> bool {
         let Some(source) = self.draft.secret(&it.from).present() else { return false };
         let copy = self.draft.secret(&it.to).present();
-        copy.is_none_or(|copy| copy.certificate.id != source.certificate.id || copy.chain != source.chain)
+        let chain = if it.alone { &[][..] } else { &source.chain };
+        copy.is_none_or(|copy| copy.certificate.id != source.certificate.id || copy.chain != chain)
     }
 
     /// What an object that gathers many certificates holds of those that are gone.
@@ -95,7 +97,7 @@ impl<'c> Pass<'_, 'c> {
         }
         let wanted = self.gathered(copy.object);
         let stale = self.draft.keys_of(object).into_iter().filter(|slot| !wanted.contains(slot));
-        stale.map(|to| CopyItem { from: None, to }).collect()
+        stale.map(|to| CopyItem { from: None, to, alone: false }).collect()
     }
 }
 
@@ -107,4 +109,5 @@ struct Repeated<'c> {
     to: Slot,
     instance: Instance,
     delivery: Delivery,
+    alone: bool,
 }

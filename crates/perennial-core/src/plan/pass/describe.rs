@@ -145,9 +145,12 @@ fn subject(row: &Row, old: Option<&SecretState>, spec: &mut CertificateSpec, id:
     Principal { name, key: KeyId(format!("key of {id}").into()) }
 }
 
-/// What is served beside it. Who knows only a root needs what leads to it; a server says whom it belongs to in any case.
+/// What is served beside it. Who knows only an earlier root needs what leads to it, and then nothing else: where OpenSSL finds
+/// the signer itself among what is served, it looks no further. Else a server says whom it belongs to.
 fn chain(row: &Row, signer: &SecretState) -> Vec<CertificateId> {
     let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
-    let own = names_signer.then(|| signer.certificate.id.clone());
-    own.into_iter().chain(signer.bridges.iter().cloned()).collect()
+    if names_signer && signer.bridges.is_empty() {
+        return vec![signer.certificate.id.clone()];
+    }
+    signer.bridges.clone()
 }

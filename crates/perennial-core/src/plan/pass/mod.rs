@@ -72,6 +72,9 @@ impl<'a, 'c> Pass<'a, 'c> {
 
     /// Whether somebody else writes this component's objects; then nothing of it is touched.
     fn is_foreign(&mut self, slot: &Slot, name: &'static str, component: Component) -> bool {
+        if self.snapshot().settings.left_alone.contains(component.owner()) {
+            return true;
+        }
         let found = self.foreign.iter().find(|(foreign, ..)| *foreign == component);
         let Some((_, object, writer)) = found.cloned() else { return false };
         self.wait(slot, name, None, Waiting::OtherWriter { object, writer });

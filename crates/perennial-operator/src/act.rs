@@ -1,0 +1,369 @@
+//! Carries out what was decided, one write after the other.
+//!
+//! A step says completely what to write; here it gets a key and a signature. Each write carries the version of the object on
+//! which it was proved: where somebody was faster, nothing is written, and the cluster is looked at again.
+
+mod issue;
+mod metadata;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::{Api, Client};
+use perennial_core::catalog::ObjectName;
+use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
+use perennial_core::rules::{BundleState, SecretState};
+use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::trust::CertificateId;
+use perennial_core::wiring::Wiring;
+use perennial_x509::{Certificate, IssueError, IssuerError, KeyError, KeyPool};
+
+use crate::library::Library;
+use crate::memory::{self, SecretMemory};
+use crate::objects::ObjectRef;
+use crate::observe::Observation;
+use crate::read;
+
+/// Who writes.
+#[derive(Clone)]
+pub struct Actor {
+    client: Client,
+    keys: Arc<KeyPool>,
+}
+
+/// A write that was made.
+#[derive(Debug)]
+pub struct Done {
+    /// What was written.
+    pub object: ObjectRef,
+    /// Whether it was not there before.
+    pub created: bool,
+    /// The certificate that was made for it.
+    pub made: Option<Made>,
+}
+
+/// A certificate that was made.
+#[derive(Debug)]
+pub struct Made {
+    /// The certificate.
+    pub certificate: Certificate,
+    /// How long its key took.
+    pub key_took: Duration,
+}
+
+/// Why a write was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// Somebody was faster: look again.
+    #[error("{object} changed since it was looked at")]
+    Changed {
+        /// The object.
+        object: ObjectRef,
+    },
+    /// The server does not let us read it.
+    #[error("failed to read {object}: {source}")]
+    Read {
+        /// The object.
+        object: ObjectRef,
+        /// What it says.
+        source: Box<kube_client::Error>,
+    },
+    /// The server did not take it.
+    #[error("failed to write {object}: {source}")]
+    Write {
+        /// The object.
+        object: ObjectRef,
+        /// What it says.
+        source: Box<kube_client::Error>,
+    },
+    /// There is no key.
+    #[error("failed to generate a key for {object}: {source}")]
+    Key {
+        /// The object.
+        object: ObjectRef,
+        /// Why.
+        source: KeyError,
+    },
+    /// The signer cannot sign.
+    #[error("the signer of {object} cannot sign: {source}")]
+    Issuer {
+        /// The object.
+        object: ObjectRef,
+        /// Why.
+        source: IssuerError,
+    },
+    /// The certificate cannot be made.
+    #[error("failed to make the certificate of {object}: {source}")]
+    Issue {
+        /// The object.
+        object: ObjectRef,
+        /// Why.
+        source: IssueError,
+    },
+    /// A step speaks of a certificate that nobody has.
+    #[error("{object} needs the certificate {id}, which is not known")]
+    Unknown {
+        /// The object.
+        object: ObjectRef,
+        /// The certificate.
+        id: CertificateId,
+    },
+}
+
+impl ActError {
+    /// Whether nothing is wrong but that somebody was faster.
+    pub fn is_changed(&self) -> bool {
+        matches!(self, ActError::Changed { .. })
+    }
+
+    /// The object that was not written.
+    pub fn object(&self) -> &ObjectRef {
+        match self {
+            ActError::Changed { object }
+            | ActError::Read { object, .. }
+            | ActError::Write { object, .. }
+            | ActError::Key { object, .. }
+            | ActError::Issuer { object, .. }
+            | ActError::Issue { object, .. }
+            | ActError::Unknown { object, .. } => object,
+        }
+    }
+}
+
+impl Actor {
+    /// An actor on a cluster, with keys from a pool.
+    pub fn new(client: Client, keys: Arc<KeyPool>) -> Actor {
+        Actor { client, keys }
+    }
+
+    /// Makes one write, and notes in the observation what the world is like after it.
+    pub async fn act(&self, wiring: &Wiring<'_>, observation: &mut Observation, step: &Step) -> Result<Done, ActError> {
+        let mut after = observation.snapshot.clone();
+        after.apply(step);
+        let done = match &step.action {
+            Action::Issue(issue) => self.issue(wiring, observation, issue, &after).await,
+            Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
+            Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
+            Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
+        }?;
+        observation.snapshot = after;
+        Ok(done)
+    }
+
+    async fn issue(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        issue: &Issue,
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let object = ObjectRef::secret(issue.slot.object());
+        let made = self.make(observation, issue, &object).await?;
+        for (id, certificate) in made.certificates() {
+            observation.library.add_as(id.clone(), certificate.clone());
+        }
+        let state = secret_state(after, &issue.slot);
+        let library = &observation.library;
+        let chain = certificates(library, &object, &state.chain)?;
+        let bridges = certificates(library, &object, &state.bridges)?;
+        let bridged = certificates(library, &object, &state.bridged)?;
+        let memory = SecretMemory::of(state, library);
+        let row = wiring.row(issue.row).map(|wired| wired.row);
+        let key = made.key_pem(&object)?;
+        let (certificate, key_took) = (made.certificate.clone(), made.key_took);
+        let change = |secret: &mut Secret| {
+            let pem: String = [&certificate].into_iter().chain(&chain).map(|it| it.to_pem()).collect();
+            set(secret, issue.slot.key(), Some(pem.into_bytes()));
+            set(secret, &read::key_name(issue.slot.key()), Some(key.as_bytes().to_vec()));
+            let text = |list: &[Certificate]| list.iter().map(Certificate::to_pem).collect::<String>().into_bytes();
+            set(secret, read::BRIDGES, (!bridges.is_empty()).then(|| text(&bridges)));
+            set(secret, read::BRIDGED, (!bridged.is_empty()).then(|| text(&bridged)));
+            if let Some(row) = row {
+                metadata::describe(&mut secret.metadata, wiring.catalog, row, &certificate, after.settings.time_scale);
+            }
+            memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
+        };
+        let created = self.put_secret(&mut observation.objects, &issue.slot.object(), write::TLS, change).await?;
+        Ok(Done { object, created, made: Some(Made { certificate, key_took }) })
+    }
+
+    async fn publish(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        bundles: &[Publication],
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let slots: Vec<(&Slot, &str)> = bundles.iter().map(|bundle| (&bundle.slot, bundle.bundle)).collect();
+        self.put_bundles(wiring, observation, &slots, after).await
+    }
+
+    async fn copy_bundle(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        item: &CopyItem,
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let source = wiring
+            .catalog
+            .bundles
+            .iter()
+            .find(|bundle| wiring.bundle(bundle.id).is_some_and(|wired| Some(&wired.home) == item.from.as_ref()));
+        self.put_bundles(wiring, observation, &[(&item.to, source.map_or("", |bundle| bundle.id))], after).await
+    }
+
+    /// Writes bundles of one ConfigMap as they are to be.
+    async fn put_bundles(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        slots: &[(&Slot, &str)],
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let name = slots
+            .first()
+            .map(|(slot, _)| slot.object())
+            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let object = ObjectRef::config_map(name.clone());
+        let mut texts = Vec::new();
+        for (slot, id) in slots {
+            let state = bundle_state(after, slot);
+            let members = certificates(&observation.library, &object, &state.members)?;
+            texts.push((*slot, *id, state, read::bundle_text(&members)));
+        }
+        let library = &observation.library;
+        let change = |map: &mut ConfigMap| {
+            for (slot, id, state, text) in &texts {
+                map.data.get_or_insert_default().insert(slot.key().to_owned(), text.clone());
+                metadata::describe_bundle(&mut map.metadata, wiring.catalog.bundle(id));
+                let annotations = map.metadata.annotations.get_or_insert_default();
+                memory::write_published(annotations, slot.key(), state, library);
+            }
+        };
+        let created = self.put_config_map(&mut observation.objects, &name, change).await?;
+        Ok(Done { object, created, made: None })
+    }
+
+    async fn copy_secret(
+        &self,
+        observation: &mut Observation,
+        items: &[CopyItem],
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let name = items
+            .first()
+            .map(|item| item.to.object())
+            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let object = ObjectRef::secret(name.clone());
+        let mut contents = Vec::new();
+        for item in items {
+            let content = match &item.from {
+                None => None,
+                Some(from) => Some(self.content(observation, from, &item.to, after).await?),
+            };
+            contents.push((&item.to, content));
+        }
+        let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
+        let library = &observation.library;
+        let change = |secret: &mut Secret| {
+            for (to, content) in &contents {
+                let (certificate, key) = match content {
+                    Some(content) => (Some(content.certificate.clone()), Some(content.key.to_vec())),
+                    None => (None, None),
+                };
+                set(secret, to.key(), certificate);
+                set(secret, &read::key_name(to.key()), key);
+                match content {
+                    Some(content) => {
+                        if is_tls {
+                            metadata::repeat(&mut secret.metadata, &content.metadata);
+                        }
+                        let annotations = secret.metadata.annotations.get_or_insert_default();
+                        SecretMemory::of(content.state, library).write(annotations, to.key());
+                    }
+                    None => memory::forget(secret.metadata.annotations.get_or_insert_default(), to.key()),
+                }
+            }
+        };
+        let type_ = if is_tls { write::TLS } else { write::OPAQUE };
+        let created = self.put_secret(&mut observation.objects, &name, type_, change).await?;
+        Ok(Done { object, created, made: None })
+    }
+
+    /// What is to be repeated of a Secret, as it was decided about and no other.
+    async fn content<'s>(
+        &self,
+        observation: &Observation,
+        from: &Slot,
+        to: &Slot,
+        after: &'s Snapshot,
+    ) -> Result<Content<'s>, ActError> {
+        let source = ObjectRef::secret(from.object());
+        let secret = self.read_secret(&source).await?;
+        let state = secret_state(after, to);
+        let wanted =
+            certificates(&observation.library, &source, [&state.certificate.id].into_iter().chain(&state.chain))?;
+        let changed = || ActError::Changed { object: source.clone() };
+        let (found, _) = read::pair(&secret, from.key()).map_err(|_| changed())?;
+        // Who issues with it wants the certificate alone.
+        if found.first() != wanted.first() || !found.starts_with(&wanted) {
+            return Err(changed());
+        }
+        let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
+        Ok(Content {
+            certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
+            key: zeroize::Zeroizing::new(key.0.clone()),
+            metadata: secret.metadata.clone(),
+            state,
+        })
+    }
+
+    async fn read_secret(&self, object: &ObjectRef) -> Result<Secret, ActError> {
+        let api = Api::<Secret>::namespaced(self.client.clone(), &object.name.namespace);
+        let found = api.get_opt(&object.name.name).await;
+        let found = found.map_err(|source| ActError::Read { object: object.clone(), source: Box::new(source) })?;
+        found.ok_or_else(|| ActError::Changed { object: object.clone() })
+    }
+}
+
+/// What is repeated.
+struct Content<'s> {
+    certificate: Vec<u8>,
+    key: zeroize::Zeroizing<Vec<u8>>,
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    state: &'s SecretState,
+}
+
+fn secret_state<'s>(after: &'s Snapshot, slot: &Slot) -> &'s SecretState {
+    let state = after.secrets.get(slot).and_then(|state| state.present());
+    state.expect("after a write there is what was written")
+}
+
+fn bundle_state<'s>(after: &'s Snapshot, slot: &Slot) -> &'s BundleState {
+    let state = after.bundles.get(slot).and_then(|state| state.present());
+    state.expect("after a write there is what was written")
+}
+
+fn certificates<'i>(
+    library: &Library,
+    object: &ObjectRef,
+    ids: impl IntoIterator<Item = &'i CertificateId>,
+) -> Result<Vec<Certificate>, ActError> {
+    let get = |id: &CertificateId| {
+        let found = library.get(id).cloned();
+        found.ok_or_else(|| ActError::Unknown { object: object.clone(), id: id.clone() })
+    };
+    ids.into_iter().map(get).collect()
+}
+
+fn set(secret: &mut Secret, key: &str, value: Option<Vec<u8>>) {
+    let data = secret.data.get_or_insert_default();
+    match value {
+        Some(value) => drop(data.insert(key.to_owned(), ByteString(value))),
+        None => drop(data.remove(key)),
+    }
+}

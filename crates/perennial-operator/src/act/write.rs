@@ -1,0 +1,196 @@
+//! Writes objects: only in the version that was decided about, and without touching what others put there.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_client::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube_client::{Api, Error};
+use perennial_api::annotations::STAGED_FOR;
+use perennial_core::catalog::ObjectName;
+
+use super::{ActError, Actor};
+use crate::FIELD_MANAGER;
+use crate::objects::{ObjectRef, Objects};
+
+/// The type of a Secret with a certificate and its key.
+pub(super) const TLS: &str = "kubernetes.io/tls";
+/// The type of a Secret with anything in it.
+pub(super) const OPAQUE: &str = "Opaque";
+
+/// The label of Secrets that stand in for one that is being replaced.
+const STAGED: &str = "perennial.dev/staged";
+
+impl Actor {
+    /// Writes a Secret. Says whether it was not there before.
+    pub(super) async fn put_secret(
+        &self,
+        objects: &mut Objects,
+        name: &ObjectName,
+        type_: &str,
+        change: impl FnOnce(&mut Secret),
+    ) -> Result<bool, ActError> {
+        let object = ObjectRef::secret(name.clone());
+        let api = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
+        let Some(seen) = objects.get(&object).cloned() else {
+            let mut new = Secret { metadata: named(name), type_: Some(type_.to_owned()), ..Secret::default() };
+            change(&mut new);
+            let written = api.create(&parameters(), &new).await.map_err(|error| refused(&object, error))?;
+            objects.note(object, &written.metadata);
+            return Ok(true);
+        };
+        let mut secret = self.read_secret(&object).await?;
+        if secret.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
+            return Err(ActError::Changed { object });
+        }
+        let is_of_type = secret.type_.as_deref() == Some(type_);
+        change(&mut secret);
+        let written = if is_of_type {
+            api.replace(&name.name, &parameters(), &secret).await.map_err(|error| refused(&object, error))?
+        } else {
+            secret.type_ = Some(type_.to_owned());
+            self.replace_whole(&api, &object, secret).await?
+        };
+        objects.note(object, &written.metadata);
+        Ok(false)
+    }
+
+    /// Writes a ConfigMap. Says whether it was not there before.
+    pub(super) async fn put_config_map(
+        &self,
+        objects: &mut Objects,
+        name: &ObjectName,
+        change: impl FnOnce(&mut ConfigMap),
+    ) -> Result<bool, ActError> {
+        let object = ObjectRef::config_map(name.clone());
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), &name.namespace);
+        let (written, created) = match objects.get(&object) {
+            None => {
+                let mut new = ConfigMap { metadata: named(name), ..ConfigMap::default() };
+                change(&mut new);
+                (api.create(&parameters(), &new).await, true)
+            }
+            Some(seen) => {
+                let found = api.get_opt(&name.name).await;
+                let found =
+                    found.map_err(|source| ActError::Read { object: object.clone(), source: Box::new(source) })?;
+                let changed = |map: &ConfigMap| map.metadata.resource_version.as_ref() != Some(&seen.resource_version);
+                let Some(mut map) = found.filter(|map| !changed(map)) else {
+                    return Err(ActError::Changed { object });
+                };
+                change(&mut map);
+                (api.replace(&name.name, &parameters(), &map).await, false)
+            }
+        };
+        let written = written.map_err(|error| refused(&object, error))?;
+        objects.note(object, &written.metadata);
+        Ok(created)
+    }
+
+    /// Gives a Secret that holds what it should the type that it should have.
+    pub async fn retype(&self, objects: &mut Objects, name: &ObjectName) -> Result<(), ActError> {
+        self.put_secret(objects, name, TLS, |_| {}).await.map(drop)
+    }
+
+    /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret
+    /// meanwhile: whatever happens between the two, [`Actor::finish_replacements`] can go on from there.
+    async fn replace_whole(&self, api: &Api<Secret>, object: &ObjectRef, new: Secret) -> Result<Secret, ActError> {
+        let failed = |error| refused(object, error);
+        let preconditions =
+            Preconditions { uid: new.metadata.uid.clone(), resource_version: new.metadata.resource_version.clone() };
+        let staged_name = format!("{}-staged", object.name.name);
+        let new = Secret { metadata: fresh(new.metadata), ..new };
+        let mut staged =
+            Secret { metadata: ObjectMeta { name: Some(staged_name.clone()), ..new.metadata.clone() }, ..new.clone() };
+        staged.metadata.owner_references = None;
+        staged.metadata.annotations.get_or_insert_default().insert(STAGED_FOR.to_owned(), object.name.name.clone());
+        staged.metadata.labels.get_or_insert_default().insert(STAGED.to_owned(), "true".to_owned());
+        let staged = match api.create(&parameters(), &staged).await {
+            // Left from an attempt that was refused: the object itself is still there, so this is of no use any more.
+            Err(Error::Api(status)) if status.is_already_exists() => {
+                api.delete(&staged_name, &DeleteParams::default()).await.map_err(failed)?;
+                api.create(&parameters(), &staged).await.map_err(failed)?
+            }
+            created => created.map_err(failed)?,
+        };
+        let exactly = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        api.delete(&object.name.name, &exactly).await.map_err(failed)?;
+        let written = api.create(&parameters(), &new).await.map_err(failed)?;
+        self.drop_staged(api, &staged).await.map_err(failed)?;
+        Ok(written)
+    }
+
+    /// Finishes what was interrupted while a Secret was replaced, in these namespaces. Says what was made again.
+    pub async fn finish_replacements(&self, namespaces: &[&str]) -> Result<Vec<ObjectRef>, ActError> {
+        let mut finished = Vec::new();
+        for namespace in namespaces {
+            let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
+            let whole = ObjectRef::secret(ObjectName { namespace: (*namespace).to_owned(), name: "*".to_owned() });
+            let selected = ListParams::default().labels(&format!("{STAGED}=true"));
+            let all = api.list(&selected).await;
+            for staged in all.map_err(|source| ActError::Read { object: whole.clone(), source: Box::new(source) })? {
+                let annotations = staged.metadata.annotations.as_ref();
+                let Some(name) = annotations.and_then(|annotations| annotations.get(STAGED_FOR)).cloned() else {
+                    continue;
+                };
+                let object = ObjectRef::secret(ObjectName { namespace: (*namespace).to_owned(), name: name.clone() });
+                let failed = |error| refused(&object, error);
+                if api.get_metadata_opt(&name).await.map_err(failed)?.is_none() {
+                    let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
+                    new.metadata.name = Some(name);
+                    new.metadata.annotations.get_or_insert_default().remove(STAGED_FOR);
+                    new.metadata.labels.get_or_insert_default().remove(STAGED);
+                    api.create(&parameters(), &new).await.map_err(failed)?;
+                    finished.push(object.clone());
+                }
+                self.drop_staged(&api, &staged).await.map_err(failed)?;
+            }
+        }
+        Ok(finished)
+    }
+
+    async fn drop_staged(&self, api: &Api<Secret>, staged: &Secret) -> Result<(), Error> {
+        let name = staged.metadata.name.clone().unwrap_or_default();
+        let preconditions = Preconditions { uid: staged.metadata.uid.clone(), resource_version: None };
+        let exactly = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(&name, &exactly).await {
+            Err(Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}
+
+fn parameters() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
+
+fn named(name: &ObjectName) -> ObjectMeta {
+    ObjectMeta { name: Some(name.name.clone()), namespace: Some(name.namespace.clone()), ..ObjectMeta::default() }
+}
+
+/// What a new object takes over from an old one.
+fn fresh(old: ObjectMeta) -> ObjectMeta {
+    ObjectMeta {
+        name: old.name,
+        namespace: old.namespace,
+        labels: old.labels,
+        annotations: old.annotations,
+        owner_references: old.owner_references,
+        finalizers: old.finalizers,
+        ..ObjectMeta::default()
+    }
+}
+
+/// Somebody was faster, or the server does not take it.
+fn refused(object: &ObjectRef, error: Error) -> ActError {
+    match error {
+        Error::Api(status) if status.is_conflict() || status.is_already_exists() || is_gone(&status) => {
+            ActError::Changed { object: object.clone() }
+        }
+        source => ActError::Write { object: object.clone(), source: Box::new(source) },
+    }
+}
+
+/// A namespace that is not there is no conflict: nobody will be faster in it.
+fn is_gone(status: &kube_client::core::Status) -> bool {
+    let kind = status.details.as_ref().map(|details| details.kind.as_str());
+    status.is_not_found() && kind != Some("namespaces")
+}

@@ -1,0 +1,17 @@
+//! The only Kubernetes client of Perennial. It reads a cluster into a snapshot, asks the core what is to be done, and carries
+//! that out. It decides nothing itself: what is due, what is safe and what a certificate looks like comes from
+//! [`perennial_core`]; keys and signatures come from [`perennial_x509`].
+//!
+//! [`observe`] reads, [`act`] writes, and [`pass`] does both until nothing is left to do.
+
+pub mod act;
+mod cluster;
+pub mod library;
+mod memory;
+pub mod objects;
+pub mod observe;
+pub mod pass;
+mod read;
+
+/// What this program is called in the fields that it manages.
+pub const FIELD_MANAGER: &str = "perennial";

@@ -1,0 +1,154 @@
+//! What objects remember for later decisions, as annotations on them.
+//!
+//! An object holds only what is there now; processes hold what was there before. So whoever writes an object writes down what
+//! it replaced and since when everything is there. Nothing of it is secret. What cannot be read counts as not written down.
+
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use jiff::Timestamp;
+use perennial_api::annotations::{FORCED, ISSUED_AT, ISSUES, PUBLISHED, SUPERSEDED};
+use perennial_core::rules::{BundleState, Published, SecretState};
+use perennial_core::snapshot::Slot;
+use perennial_core::trust::CertificateId;
+use perennial_x509::{Certificate, trust};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::library::Library;
+
+/// Annotations of an object.
+pub(crate) type Annotations = BTreeMap<String, String>;
+
+/// What a Secret remembers about one of its certificates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SecretMemory {
+    /// The instant of issue.
+    pub(crate) issued_at: Option<Timestamp>,
+    /// The reason of the last forced rotation.
+    pub(crate) forced: Option<String>,
+    /// What was there before.
+    pub(crate) superseded: Vec<Past>,
+    /// When the last few were issued.
+    pub(crate) issues: Vec<Timestamp>,
+}
+
+/// An earlier certificate of a place, with what was served beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// The certificate first.
+    pub(crate) certificates: Vec<Certificate>,
+    /// When another took its place.
+    pub(crate) at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RawPast {
+    at: Timestamp,
+    /// DER in base64.
+    certificates: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RawPublished {
+    at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<Slot>,
+}
+
+/// An object may hold several certificates or bundles, each under its key.
+type Keyed<T> = BTreeMap<String, T>;
+
+impl SecretMemory {
+    /// What is written down about the certificate under this key.
+    pub(crate) fn read(annotations: &Annotations, key: &str) -> SecretMemory {
+        let past = |raw: RawPast| {
+            let certificates = raw.certificates.iter().map(|text| {
+                let der = BASE64_STANDARD.decode(text).ok()?;
+                Certificate::from_der(&der).ok()
+            });
+            let certificates: Vec<Certificate> = certificates.collect::<Option<_>>()?;
+            (!certificates.is_empty()).then_some(Past { certificates, at: raw.at })
+        };
+        let superseded = keyed::<Vec<RawPast>>(annotations, SUPERSEDED).remove(key).unwrap_or_default();
+        SecretMemory {
+            issued_at: annotations.get(ISSUED_AT).and_then(|text| text.parse().ok()),
+            forced: annotations.get(FORCED).cloned(),
+            superseded: superseded.into_iter().filter_map(past).collect(),
+            issues: keyed(annotations, ISSUES).remove(key).unwrap_or_default(),
+        }
+    }
+
+    /// The memory of a state that is about to be written.
+    pub(crate) fn of(state: &SecretState, library: &Library) -> SecretMemory {
+        let superseded = state.superseded.iter().filter_map(|past| {
+            let ids = [&past.certificate].into_iter().chain(&past.chain);
+            let certificates: Vec<Certificate> = ids.map(|id| library.get(id).cloned()).collect::<Option<_>>()?;
+            Some(Past { certificates, at: past.at })
+        });
+        SecretMemory {
+            issued_at: state.issued_at,
+            forced: state.forced.clone(),
+            superseded: superseded.collect(),
+            issues: state.issues.clone(),
+        }
+    }
+
+    /// Writes it down.
+    pub(crate) fn write(&self, annotations: &mut Annotations, key: &str) {
+        set(annotations, ISSUED_AT, self.issued_at.map(|at| at.to_string()));
+        set(annotations, FORCED, self.forced.clone());
+        let raw = |past: &Past| RawPast {
+            at: past.at,
+            certificates: past.certificates.iter().map(|it| BASE64_STANDARD.encode(it.der())).collect(),
+        };
+        let superseded: Vec<RawPast> = self.superseded.iter().map(raw).collect();
+        set_keyed(annotations, SUPERSEDED, key, (!superseded.is_empty()).then_some(superseded));
+        set_keyed(annotations, ISSUES, key, (!self.issues.is_empty()).then_some(self.issues.clone()));
+    }
+}
+
+/// Since when each certificate of the bundle under this key is there.
+pub(crate) fn read_published(annotations: &Annotations, key: &str) -> BTreeMap<CertificateId, Published> {
+    let raw = keyed::<BTreeMap<CertificateId, RawPublished>>(annotations, PUBLISHED).remove(key).unwrap_or_default();
+    raw.into_iter().map(|(id, RawPublished { at, from })| (id, Published { at, from })).collect()
+}
+
+/// Writes down since when each certificate of a bundle is there.
+pub(crate) fn write_published(annotations: &mut Annotations, key: &str, state: &BundleState, library: &Library) {
+    let raw = |(id, published): (&CertificateId, &Published)| {
+        // What was planned has a fingerprint by now.
+        let id = library.get(id).map_or_else(|| id.clone(), trust::id);
+        (id, RawPublished { at: published.at, from: published.from.clone() })
+    };
+    let published: BTreeMap<CertificateId, RawPublished> = state.published.iter().map(raw).collect();
+    set_keyed(annotations, PUBLISHED, key, (!published.is_empty()).then_some(published));
+}
+
+/// Forgets everything about what was under this key.
+pub(crate) fn forget(annotations: &mut Annotations, key: &str) {
+    for name in [SUPERSEDED, ISSUES, PUBLISHED] {
+        set_keyed(annotations, name, key, None::<()>);
+    }
+}
+
+fn keyed<T: DeserializeOwned>(annotations: &Annotations, name: &str) -> Keyed<T> {
+    annotations.get(name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+fn set_keyed<T: Serialize>(annotations: &mut Annotations, name: &str, key: &str, value: Option<T>) {
+    let mut all: Keyed<serde_json::Value> = keyed(annotations, name);
+    match value.and_then(|value| serde_json::to_value(value).ok()) {
+        Some(value) => drop(all.insert(key.to_owned(), value)),
+        None => drop(all.remove(key)),
+    }
+    let text = (!all.is_empty()).then(|| serde_json::to_string(&all).ok()).flatten();
+    set(annotations, name, text);
+}
+
+fn set(annotations: &mut Annotations, name: &str, value: Option<String>) {
+    match value {
+        Some(value) => drop(annotations.insert(name.to_owned(), value)),
+        None => drop(annotations.remove(name)),
+    }
+}

@@ -1,0 +1,251 @@
+//! Reads a cluster into a snapshot. Nothing is written, and no private key is kept.
+
+mod held;
+mod writers;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::{Api, Client, Error, ResourceExt};
+use perennial_api::annotations::FORCE;
+use perennial_core::catalog::{BundleHome, Day, ObjectName};
+use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
+use perennial_core::snapshot::{Settings, Slot, Snapshot};
+use perennial_core::trust::{CertificateId, Certificates};
+use perennial_core::wiring::{Wiring, instances};
+use perennial_x509::{Certificate, trust};
+
+use crate::cluster::{self, ClusterState};
+use crate::library::Library;
+use crate::objects::{ObjectRef, Objects};
+use crate::read::{self, FoundBundle, FoundSecret};
+
+/// How many objects are read at once.
+const AT_ONCE: usize = 8;
+
+/// How a cluster is looked at.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// What somebody asked for.
+    pub settings: Settings,
+    /// The DNS domain of Services.
+    pub service_domain: String,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Observation {
+    /// Everything that a decision may know.
+    pub snapshot: Snapshot,
+    /// The certificates themselves.
+    pub library: Library,
+    /// The versions of the objects on which decisions rest.
+    pub objects: Objects,
+    /// Secrets that hold what they should and have another type than they should.
+    pub mistyped: Vec<ObjectName>,
+    /// What somebody should look at.
+    pub troubles: Vec<String>,
+}
+
+impl Default for View {
+    fn default() -> View {
+        View { settings: Settings::default(), service_domain: "cluster.local".to_owned() }
+    }
+}
+
+/// Looks at everything that the catalog names.
+pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
+    let ClusterState { facts, nodes, policy, is_short, troubles } = cluster::read(client, &view.service_domain).await?;
+    // Certificates and annotations know whole seconds.
+    let taken_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let mut snapshot = Snapshot::empty(wiring, facts, taken_at);
+    snapshot.settings = view.settings.clone();
+    snapshot.settings.time_scale = cluster::time_scale(view.settings.time_scale, is_short);
+    snapshot.nodes = nodes;
+    snapshot.policy = policy;
+    snapshot.complete(wiring);
+
+    let mut gathered = Gathered::default();
+    let slots = wiring.secret_slots(&snapshot);
+    let secrets = read_all::<Secret>(client, slots.iter().filter(|slot| !slot.is_file()).map(Slot::object)).await?;
+    for slot in &slots {
+        if let Some(secret) = secrets.get(&slot.object()).filter(|_| !slot.is_file()) {
+            gathered.secret(slot, secret);
+        }
+    }
+    let slots: BTreeSet<Slot> = wiring.bundle_slots().cloned().collect();
+    let places = slots.iter().filter_map(|slot| Some((slot, bundle_place(wiring, slot)?)));
+    let places: Vec<(&Slot, (ObjectName, String))> = places.collect();
+    let maps = read_all::<ConfigMap>(client, places.iter().map(|(_, (object, _))| object.clone())).await?;
+    for (slot, (object, key)) in &places {
+        if let Some(map) = maps.get(object) {
+            gathered.bundle(slot, map, key);
+        }
+    }
+    let held = held::read(client, wiring, &snapshot).await?;
+    gathered.held(held);
+    for (object, secret) in secrets {
+        gathered.objects.note(ObjectRef::secret(object), &secret.metadata);
+    }
+    for (object, map) in maps {
+        gathered.objects.note(ObjectRef::config_map(object), &map.metadata);
+    }
+    snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
+    Ok(gathered.finish(snapshot, troubles))
+}
+
+/// Where a bundle is read: for a file of the installation the ConfigMap that carried it into the cluster.
+fn bundle_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<(ObjectName, String)> {
+    if !slot.is_file() {
+        return Some((slot.object(), slot.key().to_owned()));
+    }
+    match wiring.bundle(slot.key())?.bundle.home {
+        BundleHome::File { config_maps: [place, ..], .. } => {
+            let slot = Slot::from(*place);
+            Some((slot.object(), slot.key().to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// The objects of these names that are there.
+async fn read_all<K>(client: &Client, names: impl Iterator<Item = ObjectName>) -> Result<BTreeMap<ObjectName, K>, Error>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
+    K: kube_client::Resource<Scope = kube_client::core::NamespaceResourceScope, DynamicType = ()>,
+{
+    let names: BTreeSet<ObjectName> = names.collect();
+    let read = |name: ObjectName| async move {
+        let found = Api::<K>::namespaced(client.clone(), &name.namespace).get_opt(&name.name).await?;
+        Ok::<_, Error>(found.map(|found| (name, found)))
+    };
+    let found = stream::iter(names).map(read).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// What somebody asked to rotate, by row.
+fn forced(wiring: &Wiring<'_>, snapshot: &Snapshot, asked: &BTreeMap<Slot, String>) -> BTreeMap<String, String> {
+    let rows = wiring.catalog.rows.iter().filter(|row| row.day == Day::Two);
+    let asked_of = |row: &&perennial_core::catalog::Row| {
+        let slots = instances(row, snapshot).into_iter().map(|instance| wiring.home(row, &instance));
+        slots.into_iter().find_map(|slot| asked.get(&slot).cloned())
+    };
+    rows.filter_map(|row| Some((row.id.to_owned(), asked_of(&row)?))).collect()
+}
+
+/// What was read, before it is known who signed whom.
+#[derive(Default)]
+struct Gathered {
+    library: Library,
+    objects: Objects,
+    mistyped: Vec<ObjectName>,
+    secrets: BTreeMap<Slot, Observed<FoundSecret>>,
+    bundles: BTreeMap<Slot, (String, Observed<FoundBundle>)>,
+    held: held::Found,
+    writers: BTreeMap<Slot, String>,
+    asked: BTreeMap<Slot, String>,
+}
+
+impl Gathered {
+    fn secret(&mut self, slot: &Slot, secret: &Secret) {
+        if let Some(writer) = writers::other(&secret.metadata) {
+            self.writers.insert(slot.clone(), writer);
+        }
+        if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
+            self.asked.insert(slot.clone(), reason.clone());
+        }
+        let found = read::secret(secret, slot);
+        if let Observed::Present(found) = &found {
+            let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
+            let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
+            self.keep([&found.certificate].into_iter().chain(beside).chain(past));
+            if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some("kubernetes.io/tls") {
+                self.mistyped.push(slot.object());
+            }
+        }
+        self.secrets.insert(slot.clone(), found);
+    }
+
+    fn bundle(&mut self, slot: &Slot, map: &ConfigMap, key: &str) {
+        if let Some(writer) = writers::other(&map.metadata) {
+            self.writers.insert(slot.clone(), writer);
+        }
+        let found = read::bundle(map, key);
+        if let Observed::Present(found) = &found {
+            self.keep(&found.members);
+        }
+        self.bundles.insert(slot.clone(), (key.to_owned(), found));
+    }
+
+    fn held(&mut self, held: held::Found) {
+        self.keep(held.certificates());
+        self.held = held;
+    }
+
+    fn keep<'a>(&mut self, certificates: impl IntoIterator<Item = &'a Certificate>) {
+        for certificate in certificates {
+            self.library.add(certificate.clone());
+        }
+    }
+
+    /// The snapshot with all of it, and who signed whom.
+    fn finish(self, mut snapshot: Snapshot, troubles: Vec<String>) -> Observation {
+        let known = trust::facts(self.library.certificates());
+        for (slot, found) in self.secrets {
+            let state = map(found, |found| secret_state(found, &known));
+            snapshot.secrets.insert(slot, state);
+        }
+        for (slot, (key, found)) in self.bundles {
+            snapshot.bundles.insert(slot, map(found, |found| bundle_state(&found, &key)));
+        }
+        snapshot.held_secrets = self.held.secrets();
+        snapshot.held_bundles = self.held.bundles();
+        snapshot.other_writers = self.writers;
+        snapshot.certificates = known;
+        Observation { snapshot, library: self.library, objects: self.objects, mistyped: self.mistyped, troubles }
+    }
+}
+
+fn map<T, U>(found: Observed<T>, present: impl FnOnce(T) -> U) -> Observed<U> {
+    match found {
+        Observed::Absent => Observed::Absent,
+        Observed::Unreadable { why } => Observed::Unreadable { why },
+        Observed::Present(found) => Observed::Present(present(found)),
+    }
+}
+
+fn secret_state(found: FoundSecret, known: &Certificates) -> SecretState {
+    let ids = |certificates: &[Certificate]| certificates.iter().map(trust::id).collect::<Vec<CertificateId>>();
+    let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
+    let superseded = found.memory.superseded.iter().filter_map(|past| {
+        let mut ids = ids(&past.certificates).into_iter();
+        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at })
+    });
+    SecretState {
+        issued_at: found.memory.issued_at,
+        not_after: found.not_after,
+        not_before: found.not_before,
+        names_issuer: found.names_issuer,
+        forced: found.memory.forced.clone(),
+        chain: ids(&found.chain),
+        subject: Some(found.certificate.facts().subject.der().to_vec()),
+        bridges: ids(&found.bridges),
+        bridged: ids(&found.bridged),
+        superseded: superseded.collect(),
+        issues: found.memory.issues.clone(),
+        certificate,
+    }
+}
+
+fn bundle_state(found: &FoundBundle, key: &str) -> BundleState {
+    let mut members: Vec<CertificateId> = found.members.iter().map(trust::id).collect();
+    if found.is_canonical {
+        // As a plan writes it down: a set.
+        members.sort();
+    }
+    let mut published = read::published(found, key);
+    published.retain(|id, _| members.contains(id));
+    BundleState { members, damage: found.damage.clone(), is_canonical: found.is_canonical, published }
+}

@@ -1,0 +1,132 @@
+//! From the bytes of an object to what decisions look at.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use perennial_api::annotations::{ISSUER, NOT_AFTER, NOT_BEFORE};
+use perennial_core::rules::{Annotation, Observed};
+use perennial_core::snapshot::Slot;
+use perennial_x509::{Bundle, Certificate, PrivateKey, read_certificates};
+
+use crate::memory::{self, Annotations, SecretMemory};
+
+/// The key of a signer's Secret with the signer itself, signed by those that it followed.
+pub(crate) const BRIDGES: &str = "intermediate-ca.crt";
+/// The key of a signer's Secret with those that it followed, signed by it.
+pub(crate) const BRIDGED: &str = "cross-signed-ca.crt";
+
+/// A certificate with everything that was written down about it. Its key was looked at and is not here.
+#[derive(Debug)]
+pub(crate) struct FoundSecret {
+    pub(crate) certificate: Certificate,
+    pub(crate) chain: Vec<Certificate>,
+    pub(crate) bridges: Vec<Certificate>,
+    pub(crate) bridged: Vec<Certificate>,
+    pub(crate) not_after: Annotation,
+    pub(crate) not_before: Annotation,
+    pub(crate) names_issuer: bool,
+    pub(crate) memory: SecretMemory,
+}
+
+/// A bundle with everything that was written down about it.
+#[derive(Debug)]
+pub(crate) struct FoundBundle {
+    pub(crate) members: Vec<Certificate>,
+    pub(crate) damage: Vec<String>,
+    pub(crate) is_canonical: bool,
+    pub(crate) annotations: Annotations,
+}
+
+/// The certificate that a Secret holds under the slot's key.
+pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
+    let none = Annotations::new();
+    let annotations = secret.metadata.annotations.as_ref().unwrap_or(&none);
+    let is_gathered = slot.key() != TLS_CERT;
+    if is_gathered && data(secret, slot.key()).is_none() {
+        return Observed::Absent;
+    }
+    let (certificates, _) = match pair(secret, slot.key()) {
+        Ok(pair) => pair,
+        Err(why) => return Observed::Unreadable { why },
+    };
+    let mut certificates = certificates.into_iter();
+    let Some(certificate) = certificates.next() else {
+        return Observed::Unreadable { why: format!("{} has no certificate", slot.key()) };
+    };
+    // What is damaged here is made again with the next rotation, and until then as good as not there.
+    let beside = |key: &str| data(secret, key).and_then(|pem| read_certificates(pem).ok()).unwrap_or_default();
+    Observed::Present(FoundSecret {
+        certificate,
+        chain: certificates.collect(),
+        bridges: beside(BRIDGES),
+        bridged: beside(BRIDGED),
+        not_after: instant(annotations, NOT_AFTER),
+        not_before: instant(annotations, NOT_BEFORE),
+        names_issuer: annotations.get(ISSUER).is_some_and(|issuer| !issuer.is_empty()),
+        memory: SecretMemory::read(annotations, slot.key()),
+    })
+}
+
+/// The certificates under a key of a Secret, and the private key of the first of them.
+pub(crate) fn pair(secret: &Secret, key: &str) -> Result<(Vec<Certificate>, PrivateKey), String> {
+    let key_name = key_name(key);
+    let part = |name: &str| data(secret, name).ok_or_else(|| format!("there is no {name}"));
+    let certificates = read_certificates(part(key)?).map_err(|error| format!("{key}: {error}"))?;
+    let private = PrivateKey::from_pem(part(&key_name)?).map_err(|error| format!("{key_name}: {error}"))?;
+    match certificates.first() {
+        Some(first) if !private.matches(first) => Err(format!("{key_name} is not the key of {key}")),
+        _ => Ok((certificates, private)),
+    }
+}
+
+/// The bundle that a ConfigMap holds under a key.
+pub(crate) fn bundle(map: &ConfigMap, key: &str) -> Observed<FoundBundle> {
+    let text = map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str).unwrap_or_default();
+    let annotations = map.metadata.annotations.clone().unwrap_or_default();
+    if text.trim().is_empty() {
+        return Observed::Present(FoundBundle {
+            members: Vec::new(),
+            damage: Vec::new(),
+            is_canonical: true,
+            annotations,
+        });
+    }
+    let (found, damage) = Bundle::salvage(text.as_bytes());
+    let is_canonical = bundle_text(found.certificates()) == text;
+    let damage = damage.iter().map(ToString::to_string).collect();
+    Observed::Present(FoundBundle { members: found.into_iter().collect(), damage, is_canonical, annotations })
+}
+
+/// A bundle as it is written: in the order of the bytes, so that no rollout is about order.
+pub(crate) fn bundle_text<'a>(members: impl IntoIterator<Item = &'a Certificate>) -> String {
+    let mut members: Vec<&Certificate> = members.into_iter().collect();
+    members.sort_by_key(|certificate| certificate.der());
+    members.dedup_by_key(|certificate| certificate.der());
+    members.into_iter().map(Certificate::to_pem).collect()
+}
+
+/// Since when each certificate of a bundle is there.
+pub(crate) fn published(
+    found: &FoundBundle,
+    key: &str,
+) -> std::collections::BTreeMap<perennial_core::trust::CertificateId, perennial_core::rules::Published> {
+    memory::read_published(&found.annotations, key)
+}
+
+/// The name of the key that belongs to a certificate.
+pub(crate) fn key_name(certificate: &str) -> String {
+    format!("{}.key", certificate.strip_suffix(".crt").unwrap_or(certificate))
+}
+
+pub(crate) const TLS_CERT: &str = "tls.crt";
+
+fn data<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
+    secret.data.as_ref()?.get(key).map(|bytes| bytes.0.as_slice())
+}
+
+fn instant(annotations: &Annotations, name: &str) -> Annotation {
+    match annotations.get(name).map(String::as_str) {
+        None | Some("") => Annotation::Missing,
+        Some(text) if text.parse::<Timestamp>().is_ok() => Annotation::Readable,
+        Some(text) => Annotation::Garbled(text.to_owned()),
+    }
+}

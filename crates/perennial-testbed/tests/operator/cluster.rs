@@ -1,0 +1,225 @@
+//! A cluster to keep, and its clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube_client::api::{ListParams, Patch, PatchParams, PostParams};
+use kube_client::{Api, Client};
+use perennial_api::config::{Infrastructure, Network};
+use perennial_api::pki::{Pki, PkiSpec};
+use perennial_apiserver::api::Api as Server;
+use perennial_apiserver::environment::Environment;
+use perennial_apiserver::http::router;
+use perennial_apiserver::store::Store;
+use perennial_core::catalog::{BundleHome, Catalog, Home};
+use perennial_core::plan::Planner;
+use perennial_core::policy::Policy;
+use perennial_operator::act::Actor;
+use perennial_operator::observe::View;
+use perennial_operator::pass::{Clock, Keeper, Passed};
+use perennial_testbed::kubernetes::ControlPlane;
+use perennial_x509::KeyPool;
+use serde_json::{Value, json};
+
+pub(crate) static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
+static KEYS: LazyLock<Arc<KeyPool>> = LazyLock::new(|| Arc::new(KeyPool::new(NonZeroUsize::new(2).unwrap()).unwrap()));
+
+/// A cluster, its clock, and how it is looked at.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) view: View,
+    now: Arc<AtomicI64>,
+    /// Ends with the test.
+    _real: Option<ControlPlane>,
+}
+
+impl Cluster {
+    /// On the embedded server.
+    pub(crate) async fn embedded() -> Cluster {
+        let now = beginning();
+        let (clock, count) = (now.clone(), AtomicUsize::new(1));
+        let random = move || {
+            let number = count.fetch_add(1, Ordering::Relaxed) as u64;
+            [number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number].map(u64::to_be_bytes).concat().try_into().unwrap()
+        };
+        let server = Arc::new(Server::new(Store::memory(), Environment::new(move || read(&clock), random)));
+        tokio::spawn(server.clone().collect_forever());
+        Cluster::prepared(Client::new(router(server), "default"), now, None).await
+    }
+
+    /// On a real kube-apiserver.
+    pub(crate) async fn real() -> Cluster {
+        let control_plane = ControlPlane::start().await.unwrap();
+        let client = control_plane.client().await.unwrap();
+        Cluster::prepared(client, beginning(), Some(control_plane)).await
+    }
+
+    /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
+    async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
+        let mut view = View::default();
+        // So far.
+        view.settings.left_alone = ["etcd", "service-ca"].map(str::to_owned).into();
+        let cluster = Cluster { client, view, now, _real: real };
+        for definition in perennial_api::crds() {
+            cluster.create::<CustomResourceDefinition>(None, serde_json::to_value(definition).unwrap()).await;
+        }
+        for name in namespaces() {
+            cluster.create::<Namespace>(None, json!({"metadata": {"name": name}})).await;
+        }
+        cluster.wait_for_definitions().await;
+        cluster.create::<Infrastructure>(None, json!({"metadata": {"name": "cluster"}, "spec": {}})).await;
+        cluster.set_addresses("https://api.shop.example.com:6443", "https://api-int.shop.example.com:6443").await;
+        let network = json!({"metadata": {"name": "cluster"}, "spec": {"serviceNetwork": ["172.30.0.0/16"]}});
+        cluster.create::<Network>(None, network).await;
+        let labels = json!({"node-role.kubernetes.io/master": ""});
+        cluster.create::<Node>(None, json!({"metadata": {"name": "m0", "labels": labels}})).await;
+        let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.10"}]}});
+        let nodes = Api::<Node>::all(cluster.client.clone());
+        nodes.patch_status("m0", &PatchParams::default(), &Patch::Merge(&address)).await.unwrap();
+        cluster.set_policy("ECDSA P256").await;
+        cluster
+    }
+
+    /// A real server serves a definition a moment after it was made.
+    async fn wait_for_definitions(&self) {
+        let pkis = Api::<Pki>::all(self.client.clone());
+        let networks = Api::<Network>::all(self.client.clone());
+        let infrastructures = Api::<Infrastructure>::all(self.client.clone());
+        let all = ListParams::default();
+        for _ in 0..300 {
+            if pkis.list(&all).await.is_ok()
+                && networks.list(&all).await.is_ok()
+                && infrastructures.list(&all).await.is_ok()
+            {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the definitions are not served");
+    }
+
+    pub(crate) async fn create<K>(&self, namespace: Option<&str>, object: Value) -> K
+    where
+        K: kube_client::Resource<DynamicType = ()> + Clone + std::fmt::Debug,
+        K: serde::de::DeserializeOwned + serde::Serialize,
+    {
+        let mut object = object;
+        object["apiVersion"] = json!(K::api_version(&()));
+        object["kind"] = json!(K::kind(&()));
+        let base = match namespace {
+            Some(namespace) => K::url_path(&(), Some(namespace)),
+            None => K::url_path(&(), None),
+        };
+        let request = http::Request::post(base).header("content-type", "application/json");
+        self.client.request(request.body(serde_json::to_vec(&object).unwrap()).unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn set_addresses(&self, external: &str, internal: &str) {
+        let status = json!({"status": {"apiServerURL": external, "apiServerInternalURI": internal}});
+        let api = Api::<Infrastructure>::all(self.client.clone());
+        api.patch_status("cluster", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// The kind of key that new certificates get.
+    pub(crate) async fn set_policy(&self, key: &str) {
+        let policy = Policy { defaults: Some(key.parse().unwrap()), ..Policy::default() };
+        let spec = PkiSpec::from(&policy);
+        let api = Api::<Pki>::all(self.client.clone());
+        if api.get_opt("cluster").await.unwrap().is_some() {
+            api.patch("cluster", &PatchParams::default(), &Patch::Merge(&json!({"spec": spec}))).await.unwrap();
+        } else {
+            api.create(&PostParams::default(), &Pki::new("cluster", spec)).await.unwrap();
+        }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        read(&self.now)
+    }
+
+    pub(crate) fn set_now(&self, now: Timestamp) {
+        self.now.store(now.as_second(), Ordering::Relaxed);
+    }
+
+    /// Who keeps it.
+    pub(crate) fn keeper(&self) -> Keeper<'static> {
+        self.keeper_through(self.client.clone())
+    }
+
+    /// Who keeps it through another way to the same server.
+    pub(crate) fn keeper_through(&self, client: Client) -> Keeper<'static> {
+        let now = self.now.clone();
+        let clock: Clock = Arc::new(move || read(&now));
+        Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
+    }
+
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::new(self.client.clone(), KEYS.clone())
+    }
+
+    /// Everything that can be done now, and as a text what was written.
+    pub(crate) async fn pass(&self) -> (Passed, String) {
+        let passed = self.keeper().pass(&()).await.unwrap();
+        assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+        let text = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
+        (passed, text)
+    }
+
+    pub(crate) fn secrets(&self, namespace: &str) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn config_maps(&self, namespace: &str) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Every Secret and ConfigMap of the catalog's namespaces, as `kind namespace/name`, with its version.
+    pub(crate) async fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions = BTreeMap::new();
+        for namespace in namespaces() {
+            for it in self.secrets(namespace).list(&ListParams::default()).await.unwrap() {
+                let name = format!("Secret {namespace}/{}", it.metadata.name.unwrap());
+                versions.insert(name, it.metadata.resource_version.unwrap());
+            }
+            for it in self.config_maps(namespace).list(&ListParams::default()).await.unwrap() {
+                let name = format!("ConfigMap {namespace}/{}", it.metadata.name.unwrap());
+                versions.insert(name, it.metadata.resource_version.unwrap());
+            }
+        }
+        versions
+    }
+}
+
+fn beginning() -> Arc<AtomicI64> {
+    let began: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+    Arc::new(AtomicI64::new(began.as_second()))
+}
+
+fn read(clock: &AtomicI64) -> Timestamp {
+    Timestamp::from_second(clock.load(Ordering::Relaxed)).unwrap()
+}
+
+/// Every namespace that the catalog names, but those that each cluster has.
+fn namespaces() -> BTreeSet<&'static str> {
+    let catalog = Catalog::builtin();
+    let mut names = BTreeSet::new();
+    for row in &catalog.rows {
+        if let Home::Secret(object) | Home::Files { secret: Some(object), .. } = row.home {
+            names.insert(object.namespace);
+        }
+        names.extend(row.copies.iter().map(|copy| copy.object.namespace));
+    }
+    for bundle in &catalog.bundles {
+        match bundle.home {
+            BundleHome::ConfigMap(place) => drop(names.insert(place.object.namespace)),
+            BundleHome::File { config_maps, .. } => names.extend(config_maps.iter().map(|it| it.object.namespace)),
+        }
+        names.extend(bundle.copies.iter().map(|copy| copy.object.namespace));
+    }
+    names.retain(|name| !name.starts_with('<') && *name != "kube-system");
+    names
+}

@@ -1,0 +1,72 @@
+//! What a step promises is what is there afterwards: the state that the planner reckons with, memory included.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+use perennial_core::rules::{BundleState, Observed, SecretState};
+use perennial_core::snapshot::Snapshot;
+use perennial_core::trust::CertificateId;
+use perennial_operator::library::Library;
+use perennial_x509::trust;
+
+use crate::cluster::{Cluster, PLANNER};
+
+/// What was planned has a name of its own until it exists.
+fn real(library: &Library, id: &CertificateId) -> CertificateId {
+    library.get(id).map_or_else(|| id.clone(), trust::id)
+}
+
+/// Everything about a Secret that later decisions look at.
+fn secret(library: &Library, found: &Observed<SecretState>) -> String {
+    let Observed::Present(state) = found else { return format!("{found:?}") };
+    let ids = |ids: &[CertificateId]| ids.iter().map(|id| real(library, id)).collect::<Vec<_>>();
+    let superseded: Vec<_> =
+        state.superseded.iter().map(|past| (real(library, &past.certificate), ids(&past.chain), past.at)).collect();
+    format!(
+        "{:?}",
+        (
+            (real(library, &state.certificate.id), state.certificate.validity, &state.certificate.hosts),
+            (state.issued_at, &state.not_after, &state.not_before, state.names_issuer, &state.forced),
+            (ids(&state.chain), ids(&state.bridges), ids(&state.bridged)),
+            (superseded, &state.issues),
+        )
+    )
+}
+
+fn bundle(library: &Library, found: &Observed<BundleState>) -> String {
+    let Observed::Present(state) = found else { return format!("{found:?}") };
+    let members: BTreeSet<_> = state.members.iter().map(|id| real(library, id)).collect();
+    let published: BTreeMap<_, _> = state.published.iter().map(|(id, it)| (real(library, id), it)).collect();
+    format!("{:?}", (members, &state.damage, state.is_canonical, published))
+}
+
+fn compare(library: &Library, promised: &Snapshot, found: &Snapshot, step: &str) {
+    for (slot, promised) in &promised.secrets {
+        assert_eq!(secret(library, promised), secret(library, &found.secrets[slot]), "{slot} after {step}");
+    }
+    for (slot, promised) in &promised.bundles {
+        assert_eq!(bundle(library, promised), bundle(library, &found.bundles[slot]), "{slot} after {step}");
+    }
+}
+
+#[tokio::test]
+async fn after_each_write_the_cluster_is_as_the_plan_said() {
+    let cluster = Cluster::embedded().await;
+    let (keeper, actor) = (cluster.keeper(), cluster.actor());
+    let end = cluster.now() + SignedDuration::from_hours(24 * 70);
+    let mut writes = 0;
+    while cluster.now() < end {
+        let (mut observation, report) = keeper.look().await.unwrap();
+        for step in &report.steps {
+            actor.act(PLANNER.wiring(), &mut observation, step).await.unwrap();
+            let (found, _) = keeper.look().await.unwrap();
+            compare(&observation.library, &observation.snapshot, &found.snapshot, &step.to_string());
+            writes += 1;
+        }
+        if report.steps.is_empty() {
+            cluster.set_now(report.next_look.max(cluster.now() + SignedDuration::from_secs(1)));
+        }
+    }
+    // Every certificate of a month was replaced four times.
+    assert!(writes > 90, "only {writes} writes");
+}

@@ -1,0 +1,11 @@
+//! The operator on a cluster: the embedded server, and where it matters a real one. Time is simulated on both, since neither
+//! server looks at certificates.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+mod contract;
+mod faults;
+mod install;
+mod judged;
+mod recovery;
