@@ -5,6 +5,7 @@
 pub mod catalog;
 pub mod forecast;
 pub mod install;
+pub mod inventory;
 pub mod issuance;
 pub mod key;
 mod nearest;

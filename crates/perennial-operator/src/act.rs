@@ -7,6 +7,7 @@ mod issue;
 mod metadata;
 mod write;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::trust::CertificateId;
 use perennial_core::wiring::Wiring;
-use perennial_x509::{Certificate, IssueError, IssuerError, KeyError, KeyPool};
+use perennial_x509::{Certificate, IssueError, IssuerError, KeyError, KeyPool, PendingKey};
 
 use crate::library::Library;
 use crate::memory::{self, SecretMemory};
@@ -139,12 +140,27 @@ impl Actor {
         Actor { client, keys }
     }
 
-    /// Makes one write, and notes in the observation what the world is like after it.
-    pub async fn act(&self, wiring: &Wiring<'_>, observation: &mut Observation, step: &Step) -> Result<Done, ActError> {
+    /// Starts to generate the keys that these steps need: while one is written, the next ones are in the making.
+    pub fn begin_keys(&self, steps: &[Step]) -> VecDeque<Option<PendingKey>> {
+        let key = |step: &Step| match &step.action {
+            Action::Issue(issue) => Some(self.keys.generate(issue.spec.key)),
+            _ => None,
+        };
+        steps.iter().map(key).collect()
+    }
+
+    /// Makes one write, and notes in the observation what the world is like after it. Its key may be in the making already.
+    pub async fn act(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        step: &Step,
+        key: Option<PendingKey>,
+    ) -> Result<Done, ActError> {
         let mut after = observation.snapshot.clone();
         after.apply(step);
         let done = match &step.action {
-            Action::Issue(issue) => self.issue(wiring, observation, issue, &after).await,
+            Action::Issue(issue) => self.issue(wiring, observation, issue, &after, key).await,
             Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
             Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
             Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
@@ -159,9 +175,10 @@ impl Actor {
         observation: &mut Observation,
         issue: &Issue,
         after: &Snapshot,
+        key: Option<PendingKey>,
     ) -> Result<Done, ActError> {
         let object = ObjectRef::secret(issue.slot.object());
-        let made = self.make(observation, issue, &object).await?;
+        let made = self.make(observation, issue, &object, key).await?;
         for (id, certificate) in made.certificates() {
             observation.library.add_as(id.clone(), certificate.clone());
         }

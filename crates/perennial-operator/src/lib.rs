@@ -5,6 +5,7 @@
 //! [`observe`] reads, [`act`] writes, and [`pass`] does both until nothing is left to do.
 
 pub mod act;
+pub mod ask;
 mod cluster;
 pub mod library;
 mod memory;
@@ -12,6 +13,10 @@ pub mod objects;
 pub mod observe;
 pub mod pass;
 mod read;
+pub mod run;
+pub mod status;
+pub mod tell;
+mod watch;
 
 /// What this program is called in the fields that it manages.
 pub const FIELD_MANAGER: &str = "perennial";

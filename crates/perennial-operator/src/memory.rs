@@ -54,6 +54,8 @@ struct RawPublished {
     at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     from: Option<Slot>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    first: bool,
 }
 
 /// An object may hold several certificates or bundles, each under its key.
@@ -111,7 +113,7 @@ impl SecretMemory {
 /// Since when each certificate of the bundle under this key is there.
 pub(crate) fn read_published(annotations: &Annotations, key: &str) -> BTreeMap<CertificateId, Published> {
     let raw = keyed::<BTreeMap<CertificateId, RawPublished>>(annotations, PUBLISHED).remove(key).unwrap_or_default();
-    raw.into_iter().map(|(id, RawPublished { at, from })| (id, Published { at, from })).collect()
+    raw.into_iter().map(|(id, RawPublished { at, from, first })| (id, Published { at, from, first })).collect()
 }
 
 /// Writes down since when each certificate of a bundle is there.
@@ -119,7 +121,7 @@ pub(crate) fn write_published(annotations: &mut Annotations, key: &str, state: &
     let raw = |(id, published): (&CertificateId, &Published)| {
         // What was planned has a fingerprint by now.
         let id = library.get(id).map_or_else(|| id.clone(), trust::id);
-        (id, RawPublished { at: published.at, from: published.from.clone() })
+        (id, RawPublished { at: published.at, from: published.from.clone(), first: published.first })
     };
     let published: BTreeMap<CertificateId, RawPublished> = state.published.iter().map(raw).collect();
     set_keyed(annotations, PUBLISHED, key, (!published.is_empty()).then_some(published));

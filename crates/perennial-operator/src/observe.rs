@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::annotations::FORCE;
-use perennial_core::catalog::{BundleHome, Day, ObjectName};
+use perennial_core::catalog::{BundleHome, Component, Day, ObjectName};
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::snapshot::{Settings, Slot, Snapshot};
 use perennial_core::trust::{CertificateId, Certificates};
@@ -49,9 +49,14 @@ pub struct Observation {
     pub troubles: Vec<String>,
 }
 
+/// The components whose certificates are kept, so far.
+pub const KEPT: [Component; 2] = [Component::KubeApiserver, Component::KubeControllerManager];
+
 impl Default for View {
     fn default() -> View {
-        View { settings: Settings::default(), service_domain: "cluster.local".to_owned() }
+        let others = [Component::Etcd, Component::ServiceCa].map(|component| component.owner().to_owned());
+        let settings = Settings { left_alone: others.into(), ..Settings::default() };
+        View { settings, service_domain: "cluster.local".to_owned() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube_client::Client;
 use perennial_core::plan::{Planner, Report, Scope, Step};
@@ -58,18 +59,26 @@ pub enum PassError {
 /// Who is told about each write as it is made.
 pub trait Listener: Send + Sync {
     /// A step is about to be carried out.
-    fn begins(&self, step: &Step);
+    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()>;
     /// It was.
-    fn done(&self, step: &Step, done: &Done);
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()>;
     /// It was not.
-    fn failed(&self, step: &Step, error: &ActError);
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()>;
 }
 
 /// Nobody listens.
 impl Listener for () {
-    fn begins(&self, _: &Step) {}
-    fn done(&self, _: &Step, _: &Done) {}
-    fn failed(&self, _: &Step, _: &ActError) {}
+    fn begins<'a>(&'a self, _: &'a Step) -> BoxFuture<'a, ()> {
+        Box::pin(ready(()))
+    }
+
+    fn done<'a>(&'a self, _: &'a Step, _: &'a Done) -> BoxFuture<'a, ()> {
+        Box::pin(ready(()))
+    }
+
+    fn failed<'a>(&'a self, _: &'a Step, _: &'a ActError) -> BoxFuture<'a, ()> {
+        Box::pin(ready(()))
+    }
 }
 
 impl<'c> Keeper<'c> {
@@ -102,16 +111,17 @@ impl<'c> Keeper<'c> {
             if (report.steps.is_empty() && !retyped) || look > MOST_LOOKS || !failed.is_empty() {
                 return Ok(Passed { observation, report, written, failed });
             }
+            let mut keys = self.actor.begin_keys(&report.steps);
             for step in report.steps {
-                listener.begins(&step);
-                match self.actor.act(self.planner.wiring(), &mut observation, &step).await {
+                listener.begins(&step).await;
+                match self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await {
                     Ok(done) => {
-                        listener.done(&step, &done);
+                        listener.done(&step, &done).await;
                         written.push((step, done));
                     }
                     Err(error) if error.is_changed() => break,
                     Err(error) => {
-                        listener.failed(&step, &error);
+                        listener.failed(&step, &error).await;
                         self.is_unfinished.store(true, Ordering::Relaxed);
                         failed.push(error);
                         break;

@@ -1,11 +1,13 @@
 //! The `perennial` command: reads arguments, calls the command, turns its outcome into an exit code.
 
 mod clock;
+mod cluster;
 mod commands;
 mod exit;
 mod graph;
 mod install;
 mod item;
+mod logging;
 mod output;
 mod snapshot;
 mod span;

@@ -1,4 +1,4 @@
-//! Reads the state of a cluster from a file, and says exactly what is wrong with one that is none.
+//! The state of a cluster: from the cluster itself, or from a file. Says exactly what is wrong with a file that is none.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,17 @@ use perennial_core::wiring::Wiring;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::cluster::ClusterArgs;
+
 /// Where a command gets the state of a cluster from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
-    /// A snapshot of a cluster (JSON), or - for stdin
-    #[arg(long = "from", value_name = "FILE")]
-    path: PathBuf,
+    /// A snapshot of a cluster (JSON), or - for stdin; without it, the cluster itself is looked at
+    #[arg(long = "from", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    path: Option<PathBuf>,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// What every version of the format has.
@@ -30,27 +35,25 @@ const LAST_YEAR: &str = "9000-01-01T00:00:00Z";
 impl From {
     /// The snapshot, complete.
     pub(crate) fn read(&self, wiring: &Wiring<'_>) -> anyhow::Result<Snapshot> {
-        let name = if self.is_stdin() { "stdin".to_owned() } else { self.path.display().to_string() };
-        let text = self.text().with_context(|| format!("failed to read the snapshot {name}"))?;
+        let Some(path) = &self.path else { return Ok(self.cluster.observe(wiring)?.snapshot) };
+        let is_stdin = path == Path::new("-");
+        let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
+        let text = text(path, is_stdin).with_context(|| format!("failed to read the snapshot {name}"))?;
         let refused = || format!("the snapshot {name} is refused");
         let snapshot = parse(&text).with_context(refused)?;
         check_time(&snapshot).with_context(refused)?;
         snapshot.check(wiring).with_context(refused)?;
         Ok(snapshot)
     }
+}
 
-    fn is_stdin(&self) -> bool {
-        self.path == Path::new("-")
+fn text(path: &Path, is_stdin: bool) -> anyhow::Result<String> {
+    if !is_stdin {
+        return Ok(std::fs::read_to_string(path)?);
     }
-
-    fn text(&self) -> anyhow::Result<String> {
-        if !self.is_stdin() {
-            return Ok(std::fs::read_to_string(&self.path)?);
-        }
-        let mut text = String::new();
-        std::io::stdin().lock().read_to_string(&mut text)?;
-        Ok(text)
-    }
+    let mut text = String::new();
+    std::io::stdin().lock().read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn parse(text: &str) -> anyhow::Result<Snapshot> {

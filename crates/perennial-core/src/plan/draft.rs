@@ -202,7 +202,8 @@ impl<'a> Draft<'a> {
             let before = old.and_then(|old| old.published.get(id));
             let at = before.map_or(self.now, |before| before.at);
             let from = from.or_else(|| before.and_then(|before| before.from.clone()));
-            published.insert(id.clone(), Published { at, from });
+            let first = before.map_or(bundle.first, |before| before.first);
+            published.insert(id.clone(), Published { at, from, first });
         }
         BundleState {
             members: bundle.members.iter().cloned().collect(),
@@ -229,7 +230,7 @@ impl<'a> Draft<'a> {
         let old = self.bundle(&item.to).present();
         let since = |id: &CertificateId| {
             let before = old.and_then(|old| old.published.get(id)).cloned();
-            before.unwrap_or(Published { at: self.now, from: None })
+            before.unwrap_or(Published { at: self.now, from: None, first: item.first })
         };
         let published = source.members.iter().map(|id| (id.clone(), since(id))).collect();
         Some(BundleState { published, damage: Vec::new(), ..source.clone() })

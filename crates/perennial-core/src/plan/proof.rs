@@ -385,7 +385,7 @@ pub(super) fn flow(wiring: &Wiring<'_>, row: &Row, instance: &Instance, home: &S
     let step = |copy: &Copied| {
         let to = copy_slot(row, copy, instance);
         let object = to.object_text().to_owned();
-        let item = super::CopyItem { from: Some(home.clone()), to, alone: copy.data == CopyData::Alone };
+        let item = super::CopyItem { from: Some(home.clone()), to, alone: copy.data == CopyData::Alone, first: false };
         Step::new(&object, Action::CopySecret(vec![item]), BTreeSet::new())
     };
     copies.map(step).collect()

@@ -105,6 +105,9 @@ pub struct Publication {
     pub foreign: Vec<(CertificateId, Slot)>,
     /// Why.
     pub reason: BundleReason,
+    /// Whether nobody can have read it before.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
 }
 
 /// A repetition.
@@ -118,6 +121,9 @@ pub struct CopyItem {
     /// Whether the certificate is repeated without its chain.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
+    /// Whether nobody can have read it there before; of a bundle.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
 }
 
 /// Something that is due and is not done.

@@ -65,7 +65,11 @@ impl Draft<'_> {
             (None, Delivery::Reloaded { within }) => {
                 let lag = self.lag(within);
                 self.add_lacking(&mut versions, slot, state, |id| {
-                    let at = state.published.get(id).map_or(self.now(), |published| published.at);
+                    let at = match state.published.get(id) {
+                        Some(published) if published.first => Timestamp::MIN,
+                        Some(published) => published.at,
+                        None => self.now(),
+                    };
                     // Nothing was published in the future, whatever is written there.
                     after(at.min(self.now()), lag)
                 });

@@ -32,6 +32,9 @@ pub struct Published {
     pub at: Timestamp,
     /// The bundle of somebody else that it came from: where it goes, this one follows.
     pub from: Option<Slot>,
+    /// Whether nobody can hold the bundle without it: there was none before, nor anything that it could have verified.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
 }
 
 /// What a bundle is made from.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use perennial_core::plan::Issue;
 use perennial_core::trust::CertificateId;
-use perennial_x509::{Certificate, GeneratedKey, Issuer, PrivateKey, cross_sign, issue, self_signed};
+use perennial_x509::{Certificate, GeneratedKey, Issuer, PendingKey, PrivateKey, cross_sign, issue, self_signed};
 use zeroize::Zeroizing;
 
 use super::{ActError, Actor};
@@ -39,8 +39,9 @@ impl Actor {
         observation: &Observation,
         wanted: &Issue,
         object: &ObjectRef,
+        key: Option<PendingKey>,
     ) -> Result<MadeCertificate, ActError> {
-        let pending = self.keys.generate(wanted.spec.key);
+        let pending = key.unwrap_or_else(|| self.keys.generate(wanted.spec.key));
         let signer = match &wanted.signer {
             None => None,
             Some((slot, id)) => {

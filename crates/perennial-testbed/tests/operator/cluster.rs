@@ -61,10 +61,7 @@ impl Cluster {
 
     /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
     async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
-        let mut view = View::default();
-        // So far.
-        view.settings.left_alone = ["etcd", "service-ca"].map(str::to_owned).into();
-        let cluster = Cluster { client, view, now, _real: real };
+        let cluster = Cluster { client, view: View::default(), now, _real: real };
         for definition in perennial_api::crds() {
             cluster.create::<CustomResourceDefinition>(None, serde_json::to_value(definition).unwrap()).await;
         }

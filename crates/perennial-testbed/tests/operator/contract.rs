@@ -58,7 +58,7 @@ async fn after_each_write_the_cluster_is_as_the_plan_said() {
     while cluster.now() < end {
         let (mut observation, report) = keeper.look().await.unwrap();
         for step in &report.steps {
-            actor.act(PLANNER.wiring(), &mut observation, step).await.unwrap();
+            actor.act(PLANNER.wiring(), &mut observation, step, None).await.unwrap();
             let (found, _) = keeper.look().await.unwrap();
             compare(&observation.library, &observation.snapshot, &found.snapshot, &step.to_string());
             writes += 1;

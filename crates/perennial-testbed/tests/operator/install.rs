@@ -66,6 +66,7 @@ async fn first_install(cluster: &Cluster) {
         copy openshift-config-managed/kube-scheduler-client-cert-key to openshift-kube-scheduler/kube-scheduler-client-cert-key
     "#]].assert_eq(&text);
     assert!(passed.report.waiting.is_empty(), "{:?}", passed.report.waiting);
+    assert_eq!(passed.report.risks, [], "nobody can hold what was never there");
     let before = cluster.versions().await;
     let (_, text) = cluster.pass().await;
     assert_eq!(text, "");

@@ -138,7 +138,7 @@ async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize
         let (mut observation, report) = keeper.look().await.unwrap();
         record.note(&observation, "nothing");
         for step in &report.steps {
-            actor.act(PLANNER.wiring(), &mut observation, step).await.unwrap();
+            actor.act(PLANNER.wiring(), &mut observation, step, None).await.unwrap();
             let (found, _) = keeper.look().await.unwrap();
             record.note(&found, &step.to_string());
             writes += 1;

@@ -1,4 +1,4 @@
-//! `perennial explain NAME --from FILE`: everything about one certificate: its key, its life, what it waits for, who
+//! `perennial explain NAME`: everything about one certificate: its key, its life, what it waits for, who
 //! verifies it.
 
 mod find;
@@ -22,7 +22,7 @@ use crate::snapshot::From;
 use crate::span;
 use crate::table::{Table, labelled, section};
 
-/// Explain one certificate of a snapshot: which key it gets, when it rotates and why, what it waits for, who verifies it
+/// Explain one certificate: which key it gets, when it rotates and why, what it waits for, who verifies it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial explain csr-signer --from snapshot.json        a row of the catalog\n  \

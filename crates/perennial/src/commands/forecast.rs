@@ -1,4 +1,4 @@
-//! `perennial forecast --from FILE`: every rotation to come, with its cause, its latest time and what it restarts.
+//! `perennial forecast`: every rotation to come, with its cause, its latest time and what it restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use crate::snapshot::From;
 use crate::span::{self, Span};
 use crate::table::{Table, section, wrapped};
 
-/// Forecast from a snapshot: every rotation to come, why, when at the latest, and what it restarts
+/// Forecast: every rotation to come, why, when at the latest, and what it restarts
 ///
 /// These are the planner's own decisions on a clock that runs ahead, if everything goes as it should and nobody changes
 /// anything.

@@ -6,7 +6,10 @@ mod explain;
 mod forecast;
 mod install;
 mod plan;
+mod rotate;
+mod run;
 mod simulate;
+mod snapshot;
 mod up;
 mod verify;
 
@@ -24,8 +27,8 @@ use crate::exit::Found;
     version,
     about,
     long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new\n\
-                  cluster, and lets an administrator decide which keys are used. `perennial up` starts with nothing\n\
-                  but a directory.",
+                  cluster, rotates them, and lets an administrator decide which keys are used. `perennial up` starts\n\
+                  with nothing but a directory, `perennial run` keeps a cluster.",
     after_help = "Data goes to stdout, everything else to stderr.\n\
                   Exit codes: 0 done, 1 failed, 2 wrong usage, 3 warnings found, 4 critical findings.",
     max_term_width = 120,
@@ -40,12 +43,15 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Args),
+    Run(run::Args),
     Install(install::Args),
     Certs(certs::Args),
     Plan(plan::Args),
     Verify(verify::Args),
     Explain(explain::Args),
     Forecast(forecast::Args),
+    Rotate(rotate::Args),
+    Snapshot(snapshot::Args),
     Simulate(simulate::Args),
     Crds(crds::Args),
 }
@@ -56,12 +62,15 @@ impl Cli {
         let nothing = |()| Found::Nothing;
         match &self.command {
             Command::Up(args) => up::run(args, out).map(nothing),
+            Command::Run(args) => run::run(args, out),
             Command::Install(args) => install::run(args, now, out).map(nothing),
             Command::Certs(args) => certs::run(args, out).map(nothing),
             Command::Plan(args) => plan::run(args, out),
             Command::Verify(args) => verify::run(args, out),
             Command::Explain(args) => explain::run(args, out).map(nothing),
             Command::Forecast(args) => forecast::run(args, out),
+            Command::Rotate(args) => rotate::run(args, out),
+            Command::Snapshot(args) => snapshot::run(args, out).map(nothing),
             Command::Simulate(args) => simulate::run(args, out),
             Command::Crds(args) => crds::run(args, out).map(nothing),
         }

@@ -1,4 +1,4 @@
-//! `perennial plan --from FILE`: what would be written now, in which order, and what waits for what.
+//! `perennial plan`: what would be written now, in which order, and what waits for what.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -15,12 +15,13 @@ use crate::snapshot::From;
 use crate::span;
 use crate::table::{Table, labelled, section, wrapped};
 
-/// Plan from a snapshot: what would be written now and in which order, and what waits for what
+/// Plan: what would be written now and in which order, and what waits for what
 ///
 /// Nothing is written. The same snapshot always gives the same plan, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial plan --from snapshot.json\n  \
+    perennial plan                                 of the cluster that kubectl speaks with\n  \
+    perennial plan --from snapshot.json            of a file\n  \
     perennial plan --from snapshot.json -o wide    also key, signer and end of each new certificate\n  \
     perennial plan --from snapshot.json -o json | jq -r '.steps[].object'\n\n\
     Exit codes:\n  \
@@ -50,6 +51,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         Listing::Yaml => output::yaml(&report, out)?,
     }
     Ok(found(&report))
+}
+
+/// Prints a plan for people.
+pub(super) fn show(report: &Report, out: &mut dyn Write) -> anyhow::Result<Found> {
+    print(report, false, out)?;
+    Ok(found(report))
 }
 
 fn found(report: &Report) -> Found {

@@ -1,4 +1,4 @@
-//! `perennial verify --from FILE`: the trust matrix: who accepts whom, until when, and how that is known.
+//! `perennial verify`: the trust matrix: who accepts whom, until when, and how that is known.
 
 use std::io::{self, Write};
 
@@ -17,13 +17,14 @@ use crate::snapshot::From;
 use crate::span::{self, Span};
 use crate::table::{Table, labelled, section};
 
-/// Verify from a snapshot: every edge of trust, whether it holds, until when, and how that is known
+/// Verify: every edge of trust, whether it holds, until when, and how that is known
 ///
 /// An edge is a process that must accept what another one presents. It holds if every version of the trust that a
 /// process may still have accepts every version of the certificate that a process may still present, each over its best
 /// path, and it ends with the first certificate on such a path.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
+    perennial verify                                 the cluster that kubectl speaks with\n  \
     perennial verify --from snapshot.json\n  \
     perennial verify --from snapshot.json --warn-within 30d\n  \
     perennial verify --from snapshot.json -o wide    also what is read from where\n  \

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::{Pass, restarted};
-use crate::catalog::{BundleInput, Day, Delivery};
+use crate::catalog::{BundleInput, Day, Delivery, Instance};
 use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
 use crate::plan::touched;
 use crate::plan::versions::after;
-use crate::rules::{BundleInputs, BundleReason, decide_bundle};
+use crate::rules::{BundleInputs, BundleReason, Observed, decide_bundle};
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, CertificateId, Known, Principal};
-use crate::wiring::{foreign_slot, instances};
+use crate::wiring::{EdgeWiring, foreign_slot, instances, presented_slot};
 
 impl Pass<'_, '_> {
     /// Decides about a bundle and its copies.
@@ -43,6 +43,7 @@ impl Pass<'_, '_> {
                     members: change.members,
                     foreign,
                     reason: change.reason,
+                    first: self.is_first(id, &home),
                 };
                 self.publish(publication, bundle.delivery);
             }
@@ -78,6 +79,31 @@ impl Pass<'_, '_> {
             Ok(()) => self.merge_last(),
             Err(waiting) => self.wait(&slot, name, None, waiting),
         }
+    }
+
+    /// Whether nobody can have read a bundle in this place before. It may have been there and been deleted; but then there
+    /// is something that it verified, or one of its signers has followed another.
+    fn is_first(&self, id: &str, slot: &Slot) -> bool {
+        let snapshot = self.snapshot();
+        let presents_nothing = |edge: &EdgeWiring<'_>| {
+            let Some(row) = self.wiring.row(edge.row).map(|wired| wired.row) else { return true };
+            let slots = instances(row, snapshot).into_iter().map(|it| presented_slot(row, edge.presents, &it));
+            slots.into_iter().all(|slot| snapshot.secrets.get(&slot).is_none_or(|found| *found == Observed::Absent))
+        };
+        let follows_none = |signer: &str| {
+            let row = self.wiring.row(signer).map(|wired| wired.row);
+            let state = row.and_then(|row| self.draft.secret(&self.wiring.home(row, &Instance::Cluster)).present());
+            state.is_none_or(|state| state.superseded.is_empty())
+        };
+        snapshot.bundles.get(slot).is_none_or(|found| *found == Observed::Absent)
+            && self.wiring.readers(slot).iter().all(|number| presents_nothing(&self.wiring.edges()[*number]))
+            && self.day2_signers_in(id).into_iter().all(follows_none)
+    }
+
+    fn day2_signers_in(&self, id: &str) -> Vec<&'static str> {
+        let catalog = self.wiring.catalog;
+        let signers = catalog.bundle(id).map(|bundle| catalog.signers_in(bundle)).unwrap_or_default();
+        signers.into_iter().filter(|id| catalog.row(id).is_some_and(|row| row.day == Day::Two)).collect()
     }
 
     /// Two bundles in one ConfigMap are one write.
@@ -193,7 +219,8 @@ impl Pass<'_, '_> {
         }
         let grows = found.present().is_none_or(|old| self.grows(&old.members, &members));
         let is_data = found.present().is_none_or(|old| old.members != source.members);
-        let item = CopyItem { from: Some(home.clone()), to: copy.clone(), alone: false };
+        let item =
+            CopyItem { from: Some(home.clone()), to: copy.clone(), alone: false, first: self.is_first(name, copy) };
         let restarts = if is_data { restarted(copy, delivery) } else { BTreeSet::new() };
         let step = Step::new(copy.object_text(), Action::CopyBundle(item), restarts);
         let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, copy) };

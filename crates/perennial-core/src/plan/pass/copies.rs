@@ -66,7 +66,7 @@ impl<'c> Pass<'_, 'c> {
             let presented = [Presents::Copy(it.number)];
             let touched = touched::edges_of_leaf(self.wiring, &self.draft, it.row, &it.instance, &presented);
             let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row) };
-            let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone(), alone: it.alone };
+            let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone(), alone: it.alone, first: false };
             match self.try_out(&step(vec![item.clone()]), &touched, &[], urgency) {
                 Ok(more) => {
                     safe.push(item);
@@ -97,7 +97,7 @@ impl<'c> Pass<'_, 'c> {
         }
         let wanted = self.gathered(copy.object);
         let stale = self.draft.keys_of(object).into_iter().filter(|slot| !wanted.contains(slot));
-        stale.map(|to| CopyItem { from: None, to, alone: false }).collect()
+        stale.map(|to| CopyItem { from: None, to, alone: false, first: false }).collect()
     }
 }
 

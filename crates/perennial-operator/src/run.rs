@@ -1,0 +1,108 @@
+//! Keeps a cluster's certificates for as long as it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube_client::Client;
+use perennial_core::plan::Planner;
+use perennial_x509::KeyPool;
+use tokio::sync::Notify;
+use tracing::{debug, info, warn};
+
+use crate::observe::{KEPT, View};
+use crate::pass::{Clock, Keeper, PassError, Passed};
+use crate::status::{self, Circumstances};
+use crate::tell::Teller;
+use crate::watch::{self, Watched};
+
+/// Everything is looked at this often, whatever was heard.
+const RESYNC: Duration = Duration::from_secs(60);
+/// What changes together is looked at together.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long to wait after a pass that failed: at first, and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Keeps a cluster.
+pub struct Runner<'c> {
+    planner: &'c Planner<'c>,
+    client: Client,
+    keeper: Keeper<'c>,
+    teller: Teller<'c>,
+    clock: Clock,
+}
+
+impl<'c> Runner<'c> {
+    /// Keeps the certificates of a cluster with these keys.
+    pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
+        let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
+        let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
+        Runner { planner, client, keeper, teller, clock }
+    }
+
+    /// One pass with everything that belongs to it.
+    pub async fn once(&self) -> Result<Passed, PassError> {
+        let passed = self.keeper.pass(&self.teller).await?;
+        self.report(&passed).await;
+        Ok(passed)
+    }
+
+    /// Passes whenever something changes, something is due, or a minute is over. Ends never; whoever drops it stops it, and a
+    /// write that was begun is finished or not made at all.
+    pub async fn run(&self, mut after_each: impl FnMut(&Passed)) {
+        let wake = Arc::new(Notify::new());
+        let mut watching: Option<tokio::task::JoinHandle<()>> = None;
+        let mut patience = RETRY.0;
+        info!("Starting CertRotation");
+        loop {
+            let wait = match self.once().await {
+                Ok(passed) => {
+                    if watching.is_none() {
+                        let watched = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
+                        watching = Some(tokio::spawn(watch::watch(self.client.clone(), watched, wake.clone())));
+                    }
+                    after_each(&passed);
+                    if passed.failed.is_empty() {
+                        patience = RETRY.0;
+                        self.until(passed.report.next_look)
+                    } else {
+                        more(&mut patience)
+                    }
+                }
+                Err(error) => {
+                    warn!(%error, "the pass failed");
+                    more(&mut patience)
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = wake.notified() => tokio::time::sleep(SETTLE).await,
+            }
+        }
+    }
+
+    fn until(&self, next_look: Timestamp) -> Duration {
+        let left = (self.clock)().duration_until(next_look);
+        Duration::try_from(left).unwrap_or_default().clamp(SETTLE, RESYNC)
+    }
+
+    async fn report(&self, passed: &Passed) {
+        for pending in &passed.report.waiting {
+            debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
+        }
+        let circumstances =
+            Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
+        for component in KEPT {
+            let Some(claims) = status::claims(self.planner, component, &circumstances) else { continue };
+            if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
+                warn!(component = component.owner(), %error, "failed to report the state");
+            }
+        }
+    }
+}
+
+fn more(patience: &mut Duration) -> Duration {
+    let wait = *patience;
+    *patience = (wait * 2).min(RETRY.1);
+    wait
+}

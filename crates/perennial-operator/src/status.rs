@@ -1,0 +1,236 @@
+//! How each component is, as conditions of its `ClusterOperator`.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube_client::api::{ObjectMeta, PostParams};
+use kube_client::{Api, Client, Error};
+use perennial_api::condition::Condition;
+use perennial_api::config::ClusterOperator;
+use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
+use perennial_core::catalog::{Catalog, Component, Day, Signer};
+use perennial_core::plan::{Planner, Report};
+use perennial_core::rules::{Observed, Waiting};
+use perennial_core::snapshot::Snapshot;
+use perennial_core::verify::{self, Checked, State};
+
+use crate::act::ActError;
+use crate::objects::ObjectRef;
+use crate::observe::Observation;
+
+/// What a condition says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The type of the condition.
+    pub type_: String,
+    /// Whether it is so.
+    pub is_true: bool,
+    /// In one word.
+    pub reason: &'static str,
+    /// In a sentence.
+    pub message: String,
+}
+
+/// What a component's conditions are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// What was found last.
+    pub observation: &'a Observation,
+    /// What was decided from it.
+    pub report: &'a Report,
+    /// What could not be written.
+    pub failed: &'a [ActError],
+}
+
+/// How a component is. None where somebody else keeps it: then it is theirs to say.
+pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>) -> Option<Vec<Claim>> {
+    let catalog = planner.wiring().catalog;
+    let snapshot = &now.observation.snapshot;
+    let owner = component.owner();
+    if snapshot.settings.left_alone.contains(owner) {
+        return None;
+    }
+    let mut pending = now.report.waiting.iter().filter(|it| component_named(catalog, it.name) == Some(component));
+    if let Some(Waiting::OtherWriter { .. }) = pending.clone().map(|it| &it.waiting).next() {
+        return None;
+    }
+    let edges = verify::verify(planner, snapshot);
+    let ours = |edge: &&Checked| catalog.row(edge.row).is_some_and(|row| row.component == component);
+    let broken: Vec<String> = edges.iter().filter(ours).filter_map(broken).collect();
+    let missing = missing(catalog, component, snapshot);
+    let available = match (missing.is_empty(), broken.is_empty()) {
+        (true, true) => claim("Available", true, "AsExpected", "every certificate is there and accepted".to_owned()),
+        (false, _) => claim("Available", false, "CertificatesMissing", missing.join("; ")),
+        (true, false) => claim("Available", false, "TrustBroken", broken.join("; ")),
+    };
+    let rotating: Vec<String> = pending
+        .clone()
+        .filter(|it| {
+            matches!(
+                it.waiting,
+                Waiting::Trust { .. } | Waiting::Rollout { .. } | Waiting::SignerTooYoung { .. } | Waiting::Pace { .. }
+            )
+        })
+        .map(|it| format!("{}: {}", it.slot.object_text(), it.waiting))
+        .collect();
+    let progressing = match rotating.is_empty() && now.report.steps.is_empty() {
+        true => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
+        false => claim("Progressing", true, "Rotating", rotating.join("; ")),
+    };
+    let mut troubles: Vec<String> = now.observation.troubles.clone();
+    if let Observed::Unreadable { why } = &snapshot.policy {
+        troubles
+            .push(format!("the PKI resource cannot be read, so what exists is kept and new keys are RSA 2048: {why}"));
+    }
+    let failed = now.failed.iter().filter(|error| is_of(catalog, component, error.object()));
+    troubles.extend(failed.map(ToString::to_string));
+    let stuck = pending
+        .by_ref()
+        .filter(|it| matches!(it.waiting, Waiting::Hosts { .. } | Waiting::Breaker { .. } | Waiting::Policy { .. }));
+    troubles.extend(stuck.map(|it| format!("{}: {}", it.slot.object_text(), it.waiting)));
+    troubles.extend(broken);
+    let degraded = match troubles.is_empty() {
+        true => claim("Degraded", false, "AsExpected", "certificates are kept as configured".to_owned()),
+        false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
+    };
+    let upgradeable = match rotating.is_empty() {
+        true => claim("Upgradeable", true, "AsExpected", String::new()),
+        false => claim("Upgradeable", false, "Rotating", "a rotation is not finished".to_owned()),
+    };
+    let mut claims = vec![available, progressing, degraded, upgradeable];
+    claims.extend(domains(planner, component, now, &edges));
+    Some(claims)
+}
+
+/// One condition for each signer with everything below it.
+fn domains(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>, edges: &[Checked]) -> Vec<Claim> {
+    let catalog = planner.wiring().catalog;
+    let roots = catalog
+        .rows
+        .iter()
+        .filter(|row| row.day == Day::Two && row.component == component && row.signer == Signer::Itself);
+    let claim_of = |root: &perennial_core::catalog::Row| {
+        let in_domain = |name: &str| catalog.row(name).and_then(|row| planner.root_of(row.id)) == Some(root.id);
+        let mut troubles: Vec<String> = edges.iter().filter(|edge| in_domain(edge.row)).filter_map(broken).collect();
+        let stuck = now.report.waiting.iter().filter(|it| in_domain(it.name));
+        let stuck = stuck.filter(|it| matches!(it.waiting, Waiting::Hosts { .. } | Waiting::Breaker { .. }));
+        troubles.extend(stuck.map(|it| format!("{}: {}", it.slot.object_text(), it.waiting)));
+        let rows = catalog.rows.iter().filter(|row| row.day == Day::Two && in_domain(row.id));
+        let homes: Vec<String> =
+            rows.filter_map(|row| catalog.secret_of(row)).map(|it| format!("{}/{}", it.namespace, it.name)).collect();
+        let failed = now.failed.iter().filter(|error| homes.contains(&error.object().name.to_string()));
+        troubles.extend(failed.map(ToString::to_string));
+        let type_ = format!("CertRotation_{}_Degraded", camel_case(root.id));
+        match troubles.is_empty() {
+            true => claim(&type_, false, "AsExpected", String::new()),
+            false => claim(&type_, true, "RotationError", troubles.join("; ")),
+        }
+    };
+    roots.map(claim_of).collect()
+}
+
+/// Writes the conditions, where they say something new. Those of others stay.
+pub async fn report(client: &Client, component: Component, claims: &[Claim], now: Timestamp) -> Result<(), Error> {
+    let api = Api::<ClusterOperator>::all(client.clone());
+    let name = component.owner();
+    let mut operator = match api.get_opt(name).await? {
+        Some(found) => found,
+        None => {
+            let new = ClusterOperator {
+                metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+                spec: ClusterOperatorSpec::default(),
+                status: None,
+            };
+            api.create(&PostParams::default(), &new).await?
+        }
+    };
+    let status = operator.status.get_or_insert_default();
+    let before = status.clone();
+    let mut found: BTreeMap<String, Condition> =
+        status.conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
+    for claim in claims {
+        let old = found.get(&claim.type_);
+        found.insert(claim.type_.clone(), condition(claim, old, now));
+    }
+    status.conditions = found.into_values().collect();
+    if !status.versions.iter().any(|it| it.name == "operator") {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        status.versions.push(OperandVersion { name: "operator".to_owned(), version, ..OperandVersion::default() });
+    }
+    if *status == before {
+        return Ok(());
+    }
+    api.replace_status(name, &PostParams::default(), &operator).await.map(drop)
+}
+
+fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Condition {
+    let status = if claim.is_true { "True" } else { "False" };
+    let since = old.filter(|old| old.status == status).map(|old| old.last_transition_time.clone());
+    Condition {
+        type_: claim.type_.clone(),
+        status: status.to_owned(),
+        last_transition_time: since.unwrap_or(Time(now)),
+        reason: Some(claim.reason.to_owned()),
+        message: Some(claim.message.clone()).filter(|message| !message.is_empty()),
+        other: Default::default(),
+    }
+}
+
+fn claim(type_: &str, is_true: bool, reason: &'static str, message: String) -> Claim {
+    Claim { type_: type_.to_owned(), is_true, reason, message }
+}
+
+fn broken(edge: &Checked) -> Option<String> {
+    match &edge.state {
+        State::Broken(broken) => Some(format!("{}: {broken}", edge.edge)),
+        State::Holds { .. } | State::Nothing => None,
+    }
+}
+
+/// The certificates of the component that are not there, or no longer valid.
+fn missing(catalog: &Catalog, component: Component, snapshot: &Snapshot) -> Vec<String> {
+    let rows = catalog.rows.iter().filter(|row| row.day == Day::Two && row.component == component);
+    let mut missing = Vec::new();
+    for row in rows {
+        for instance in perennial_core::wiring::instances(row, snapshot) {
+            let slot = perennial_core::wiring::home_slot(row, &instance);
+            match snapshot.secrets.get(&slot).and_then(Observed::present) {
+                None => missing.push(format!("{} is not there", slot.object_text())),
+                Some(state) if state.certificate.validity.not_after < snapshot.taken_at => {
+                    missing.push(format!("{} has expired", slot.object_text()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    missing
+}
+
+fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
+    let row = catalog.row(name).map(|row| row.component);
+    row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
+}
+
+fn is_of(catalog: &Catalog, component: Component, object: &ObjectRef) -> bool {
+    let rows = catalog.rows.iter().filter(|row| row.component == component);
+    let secrets = rows.filter_map(|row| catalog.secret_of(row)).map(|it| format!("{}/{}", it.namespace, it.name));
+    let bundles = catalog.bundles.iter().filter(|bundle| bundle.component == component);
+    let maps = bundles.filter_map(|bundle| match bundle.home {
+        perennial_core::catalog::BundleHome::ConfigMap(it) => {
+            Some(format!("{}/{}", it.object.namespace, it.object.name))
+        }
+        perennial_core::catalog::BundleHome::File { .. } => None,
+    });
+    let name = object.name.to_string();
+    secrets.chain(maps).any(|it| it == name)
+}
+
+/// `aggregator-client-signer` as `AggregatorClientSigner`.
+fn camel_case(id: &str) -> String {
+    let capital = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+    };
+    id.split('-').map(capital).collect()
+}

@@ -1,0 +1,226 @@
+//! Tells people what happens: events on the objects and for the operator, and lines in the log with the phrases that people
+//! search for.
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube_client::api::PostParams;
+use kube_client::{Api, Client};
+use perennial_core::catalog::{Bundle, BundleHome, Catalog, Component, Home, Signer};
+use perennial_core::plan::{Action, Step};
+use perennial_core::rules::Reason;
+use perennial_core::snapshot::Slot;
+use tracing::{info, warn};
+
+use crate::FIELD_MANAGER;
+use crate::act::{ActError, Done};
+use crate::objects::{Kind, ObjectRef};
+use crate::pass::{Clock, Listener};
+
+/// Tells by events and by the log.
+pub struct Teller<'c> {
+    catalog: &'c Catalog,
+    client: Client,
+    clock: Clock,
+}
+
+/// What is told.
+struct Message<'m> {
+    object: &'m ObjectRef,
+    component: Option<Component>,
+    is_warning: bool,
+    reason: &'static str,
+    text: String,
+}
+
+impl<'c> Teller<'c> {
+    /// Tells about the certificates of a catalog.
+    pub fn new(catalog: &'c Catalog, client: Client, clock: Clock) -> Teller<'c> {
+        Teller { catalog, client, clock }
+    }
+
+    /// On the object, and in the namespace of its operator.
+    async fn emit(&self, message: Message<'_>) {
+        let ObjectRef { kind, name } = message.object;
+        let on_object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some(kind.to_string()),
+            namespace: Some(name.namespace.clone()),
+            name: Some(name.name.clone()),
+            ..ObjectReference::default()
+        };
+        self.post(on_object, &message).await;
+        let operator = message.component.and_then(|component| Some((component, operator_namespace(component)?)));
+        if let Some((component, namespace)) = operator {
+            let on_operator = ObjectReference {
+                api_version: Some("apps/v1".to_owned()),
+                kind: Some("Deployment".to_owned()),
+                namespace: Some(namespace.to_owned()),
+                name: Some(component.operator().to_owned()),
+                ..ObjectReference::default()
+            };
+            self.post(on_operator, &message).await;
+        }
+    }
+
+    async fn post(&self, involved: ObjectReference, message: &Message<'_>) {
+        let now = Time((self.clock)());
+        let namespace = involved.namespace.clone().unwrap_or_default();
+        let event = Event {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}.", involved.name.as_deref().unwrap_or_default())),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: involved,
+            type_: Some(if message.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(message.reason.to_owned()),
+            message: Some(message.text.clone()),
+            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
+            count: Some(1),
+            first_timestamp: Some(now.clone()),
+            last_timestamp: Some(now),
+            ..Event::default()
+        };
+        let api = Api::<Event>::namespaced(self.client.clone(), &namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            // What happens matters more than that it is told.
+            warn!(object = %message.object, reason = message.reason, %error, "failed to write an event");
+        }
+    }
+
+    async fn announce(&self, step: &Step) {
+        let object = &object_of(step);
+        let component = self.component(step);
+        let (namespace, name) = (&object.name.namespace, &object.name.name);
+        match &step.action {
+            Action::Issue(issue) => {
+                let row = self.catalog.row(issue.row);
+                let is_root = row.is_some_and(|row| row.signer == Signer::Itself);
+                let (reason, kind) =
+                    if is_root { ("SignerUpdateRequired", "signing") } else { ("TargetUpdateRequired", "target") };
+                info!(%object, row = issue.row, "Updating {kind} cert/key pair for {namespace}/{name}: {}", issue.reason);
+                let text = format!(
+                    "{name} in {namespace} requires a new {kind} cert/key pair: {}{}",
+                    issue.reason,
+                    risks(step)
+                );
+                self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+            }
+            Action::Publish(bundles) => {
+                let reasons: Vec<String> = bundles.iter().map(|bundle| bundle.reason.to_string()).collect();
+                let why = reasons.join("; ");
+                info!(%object, "Updating CA bundle for {namespace}/{name}: {why}");
+                let text = format!("{name} in {namespace} requires a new cert: {why}{}", risks(step));
+                let reason = "CABundleUpdateRequired";
+                self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+            }
+            Action::CopySecret(_) | Action::CopyBundle(_) => info!(%object, "{step}"),
+        }
+    }
+
+    async fn confirm(&self, step: &Step, done: &Done) {
+        let object = &done.object;
+        let reason = match (object.kind, done.created) {
+            (Kind::Secret, true) => "SecretCreated",
+            (Kind::Secret, false) => "SecretUpdated",
+            (Kind::ConfigMap, true) => "ConfigMapCreated",
+            (Kind::ConfigMap, false) => "ConfigMapUpdated",
+        };
+        let verb = if done.created { "Created" } else { "Updated" };
+        let text = match &step.action {
+            Action::Issue(issue) => format!("{verb} {object}: {}", issue.reason),
+            _ => format!("{verb} {object}: {step}"),
+        };
+        info!(%object, "{reason}");
+        let component = self.component(step);
+        self.emit(Message { object, component, is_warning: false, reason, text }).await;
+    }
+
+    async fn complain(&self, step: &Step, error: &ActError) {
+        let object = &object_of(step);
+        let component = self.component(step);
+        let is_absent = matches!(&step.action, Action::Issue(issue) if issue.reason == Reason::Absent);
+        let reason = match (error, object.kind) {
+            (ActError::Key { .. } | ActError::Issue { .. } | ActError::Issuer { .. }, _) => {
+                "CertificateGenerationFailed"
+            }
+            (_, Kind::Secret) if is_absent => "SecretCreateFailed",
+            (_, Kind::Secret) => "SecretUpdateFailed",
+            (_, Kind::ConfigMap) => "ConfigMapUpdateFailed",
+        };
+        warn!(%object, %error, "{reason}");
+        self.emit(Message { object, component, is_warning: true, reason, text: error.to_string() }).await;
+    }
+
+    fn component(&self, step: &Step) -> Option<Component> {
+        component_of(self.catalog, step)
+    }
+}
+
+impl Listener for Teller<'_> {
+    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
+        Box::pin(self.announce(step))
+    }
+
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+        Box::pin(self.confirm(step, done))
+    }
+
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+        Box::pin(self.complain(step, error))
+    }
+}
+
+/// Whose object a step writes.
+pub(crate) fn component_of(catalog: &Catalog, step: &Step) -> Option<Component> {
+    let of_row = |slot: &Slot| {
+        let object = slot.object();
+        let is_home =
+            |home: Home| matches!(home, Home::Secret(it) if it.namespace == object.namespace && it.name == object.name);
+        catalog.rows.iter().find(|row| is_home(row.home)).map(|row| row.component)
+    };
+    let of_bundle = |slot: &Slot| {
+        let home = |bundle: &&Bundle| match bundle.home {
+            BundleHome::ConfigMap(place) => Slot::from(place) == *slot,
+            BundleHome::File { .. } => false,
+        };
+        catalog.bundles.iter().find(home).map(|bundle| bundle.component)
+    };
+    match &step.action {
+        Action::Issue(issue) => catalog.row(issue.row).map(|row| row.component),
+        Action::Publish(bundles) => catalog.bundle(bundles.first()?.bundle).map(|bundle| bundle.component),
+        Action::CopySecret(items) => items.iter().find_map(|item| of_row(item.from.as_ref()?)),
+        Action::CopyBundle(item) => of_bundle(item.from.as_ref()?),
+    }
+}
+
+fn object_of(step: &Step) -> ObjectRef {
+    let slot = match &step.action {
+        Action::Issue(issue) => Some(&issue.slot),
+        Action::Publish(bundles) => bundles.first().map(|bundle| &bundle.slot),
+        Action::CopySecret(items) => items.first().map(|item| &item.to),
+        Action::CopyBundle(item) => Some(&item.to),
+    };
+    let name = slot.map(Slot::object).expect("a step is about an object");
+    match &step.action {
+        Action::Issue(_) | Action::CopySecret(_) => ObjectRef::secret(name),
+        Action::Publish(_) | Action::CopyBundle(_) => ObjectRef::config_map(name),
+    }
+}
+
+fn risks(step: &Step) -> String {
+    let edges: Vec<&str> = step.risks.iter().map(|risk| risk.edge.as_str()).collect();
+    if edges.is_empty() { String::new() } else { format!("; at risk: {}", edges.join("; ")) }
+}
+
+/// Where the operator of a component lives.
+fn operator_namespace(component: Component) -> Option<&'static str> {
+    match component {
+        Component::Installer => None,
+        Component::KubeApiserver => Some("openshift-kube-apiserver-operator"),
+        Component::KubeControllerManager => Some("openshift-kube-controller-manager-operator"),
+        Component::Etcd => Some("openshift-etcd-operator"),
+        Component::ServiceCa => Some("openshift-service-ca-operator"),
+    }
+}

@@ -1,0 +1,103 @@
+//! Hears when something changes that decisions rest on. Only metadata is watched, so that no key is ever kept.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{StreamExt, future};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube_client::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube_client::{Api, Client, Resource};
+use kube_runtime::WatchStreamExt;
+use kube_runtime::watcher::{self, Event, watcher};
+use perennial_api::config::{FeatureGate, Infrastructure, Network};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_api::pki::Pki;
+use perennial_core::catalog::ObjectName;
+use perennial_core::snapshot::Snapshot;
+use perennial_core::wiring::Wiring;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+use tracing::debug;
+
+/// What is watched.
+pub(crate) struct Watched {
+    secrets: BTreeSet<ObjectName>,
+    maps: BTreeSet<ObjectName>,
+}
+
+impl Watched {
+    /// Everything that the catalog names in this cluster.
+    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Watched {
+        let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| !slot.is_file());
+        let maps = wiring.bundle_slots().filter(|slot| !slot.is_file());
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps: maps.map(|slot| slot.object()).collect() }
+    }
+}
+
+/// Wakes somebody whenever something of it changes. Ends never.
+pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
+    let mut changes: SelectAll<BoxStream<'static, ()>> = SelectAll::new();
+    changes.extend(namespaced::<Secret>(&client, watched.secrets));
+    changes.extend(namespaced::<ConfigMap>(&client, watched.maps));
+    changes.push(whole::<Node>(&client));
+    changes.push(whole::<Pki>(&client));
+    changes.push(whole::<Infrastructure>(&client));
+    changes.push(whole::<Network>(&client));
+    changes.push(whole::<FeatureGate>(&client));
+    changes.push(whole::<KubeAPIServer>(&client));
+    changes.push(whole::<KubeControllerManager>(&client));
+    while let Some(()) = changes.next().await {
+        wake.notify_one();
+    }
+}
+
+/// The named objects, one watch for each namespace.
+fn namespaced<K>(client: &Client, names: BTreeSet<ObjectName>) -> Vec<BoxStream<'static, ()>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let names = Arc::new(names);
+    let namespaces: BTreeSet<String> = names.iter().map(|name| name.namespace.clone()).collect();
+    let stream = |namespace: String| {
+        let (api, names) = (Api::<PartialObjectMeta<K>>::namespaced(client.clone(), &namespace), names.clone());
+        let is_ours = move |metadata: &PartialObjectMeta<K>| {
+            let name = metadata.metadata.name.clone().unwrap_or_default();
+            names.contains(&ObjectName { namespace: namespace.clone(), name })
+        };
+        changes(api, is_ours)
+    };
+    namespaces.into_iter().map(stream).collect()
+}
+
+fn whole<K>(client: &Client) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    changes(Api::<PartialObjectMeta<K>>::all(client.clone()), |_| true)
+}
+
+fn changes<K>(
+    api: Api<PartialObjectMeta<K>>,
+    is_ours: impl Fn(&PartialObjectMeta<K>) -> bool + Send + 'static,
+) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let change = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
+        let is_change = match event {
+            Ok(Event::Apply(object) | Event::Delete(object)) => is_ours(&object),
+            // What was there at the beginning was looked at; after an interruption something may have happened.
+            Ok(Event::InitDone) => true,
+            Ok(Event::Init | Event::InitApply(_)) => false,
+            Err(error) => {
+                debug!(%error, "a watch was interrupted");
+                false
+            }
+        };
+        future::ready(is_change.then_some(()))
+    };
+    events.filter_map(change).boxed()
+}

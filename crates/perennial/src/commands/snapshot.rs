@@ -1,0 +1,25 @@
+//! `perennial snapshot`: the state of a cluster as a file, from which everything can be planned anywhere.
+
+use std::io::Write;
+
+use perennial_core::catalog::Catalog;
+use perennial_core::wiring::Wiring;
+
+use crate::cluster::ClusterArgs;
+use crate::output;
+
+/// Print the state of a cluster as JSON, without any key: for plan, verify, explain and forecast, here or elsewhere
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    perennial snapshot > snapshot.json\n  \
+    perennial snapshot --kubeconfig perennial-data/kubeconfig | perennial plan --from -")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Prints the snapshot.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
+    let observation = args.cluster.observe(&Wiring::new(Catalog::builtin()))?;
+    Ok(output::json(&observation.snapshot, out)?)
+}
