@@ -12,6 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use common::up::{Up, directory};
 use perennial_testbed::kubernetes::{ControlPlane, program};
 use serde_json::{Value, json};
@@ -312,6 +313,40 @@ async fn what_kubectl_makes_without_a_file_is_the_same_on_a_real_server() {
         }
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    for user in [&real, &ours] {
+        it_decides_about_requests(user);
+    }
+}
+
+fn it_decides_about_requests(user: &User) {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    let made = openssl.args(["-keyout", "/dev/null", "-subj", "/CN=tester"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let request = made.stdout;
+    for (name, verb, decision) in [("yes", "approve", "Approved"), ("no", "deny", "Denied")] {
+        let whole = json!({
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": name},
+            "spec": {
+                "request": BASE64_STANDARD.encode(&request),
+                "signerName": "example.test/signer",
+                "usages": ["client auth"]
+            },
+        });
+        user.does_with("create -f -", &whole.to_string());
+        assert!(user.does(&format!("get csr {name} --no-headers")).contains("Pending"));
+        user.does(&format!("certificate {verb} {name}"));
+        assert!(user.does(&format!("get csr {name} --no-headers")).contains(decision));
+        let found = user.json(&format!("get csr {name}"));
+        assert!(found["spec"]["username"].as_str().unwrap().contains("admin"), "{found}");
+        let condition = &found["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!(decision), &json!("True")));
+        assert!(condition["lastTransitionTime"].is_string(), "{condition}");
+    }
+    let refused = user.cannot("certificate deny yes", "");
+    assert!(refused.contains("is already Approved"), "{refused}");
 }
 
 /// Whether it is among those, where `*` stands for a number and a slash at the end for all that is below.

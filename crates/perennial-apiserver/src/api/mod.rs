@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::definition::{self, is_definition};
 use crate::environment::Environment;
+use crate::listen::User;
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -44,6 +45,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Who writes, as `metadata.managedFields` names it; empty where nobody said.
     pub manager: String,
+    /// Who writes, where that is known.
+    pub user: Option<User>,
 }
 
 /// What happens to fields that the schema does not have.
@@ -195,8 +198,8 @@ impl Api {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(ApiError::new(Reason::MethodNotAllowed, why));
         }
-        self.born(resource, &mut new);
-        admit::admit(resource, &mut new, None)?;
+        self.born(resource, &mut new, options);
+        admit::admit(resource, &mut new, None, None)?;
         let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
         self.check_namespace(resource, at, &key.name)?;
         if fields == Fields::OfWriter {
