@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Change, Key, Stored};
+use super::{Change, Durable, Key, Stored};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -135,11 +135,6 @@ impl Disk {
         Ok(revision.optional()?.unwrap_or(0).cast_unsigned())
     }
 
-    /// Writes all of it, or nothing; on return it is on the disk.
-    pub(super) fn commit(&mut self, changes: &[Change]) -> Result<(), String> {
-        self.try_commit(changes).map_err(|error| error.to_string())
-    }
-
     fn try_commit(&mut self, changes: &[Change]) -> rusqlite::Result<()> {
         let Some(last) = changes.last() else { return Ok(()) };
         let transaction = self.connection.transaction()?;
@@ -165,6 +160,12 @@ impl Disk {
                 .execute(params![last.revision.cast_signed()])?;
         }
         transaction.commit()
+    }
+}
+
+impl Durable for Disk {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), String> {
+        self.try_commit(changes).map_err(|error| error.to_string())
     }
 }
 
