@@ -1,5 +1,6 @@
 //! The verbs, on values.
 
+mod endings;
 mod rules;
 
 use std::sync::atomic::{AtomicU8, Ordering};
