@@ -179,6 +179,12 @@ fn create_private(path: &Path) -> io::Result<()> {
         fs::set_permissions(parent, PermissionsExt::from_mode(0o700))?;
     }
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    // It may have been there before, for everybody to read.
-    file.set_permissions(PermissionsExt::from_mode(0o600))
+    // It may have been there before, for everybody to read, and so may its log, which has the same in it.
+    file.set_permissions(PermissionsExt::from_mode(0o600))?;
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    match fs::set_permissions(&log, PermissionsExt::from_mode(0o600)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }
