@@ -231,7 +231,8 @@ fn it_waits_and_watches(user: &User) {
 }
 
 fn it_deletes(user: &User) {
-    user.does("delete configmap m other");
+    user.does("delete configmap m");
+    user.does("delete configmap other --cascade=foreground --timeout=60s");
     user.does("delete namespace shop --timeout=60s");
     assert!(user.cannot("get namespace shop", "").contains("NotFound"));
     assert!(user.cannot("get secret s -n shop", "").contains("NotFound"));

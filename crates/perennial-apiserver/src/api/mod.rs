@@ -3,6 +3,7 @@
 mod admit;
 mod collect;
 mod crd;
+mod family;
 mod fields;
 mod identify;
 mod lifecycle;
@@ -26,7 +27,7 @@ use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
 use identify::Sent;
 
 use crd::Served;
-pub use lifecycle::{Deleted, Deletion};
+pub use lifecycle::{Deleted, Deletion, Propagation};
 
 /// A server's objects and what may be done with them.
 #[derive(Debug)]
