@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::Request;
 use perennial_apiserver::api::{Api, WriteOptions};
-use perennial_apiserver::environment::Environment;
+use perennial_apiserver::environment::{Environment, counting};
 use perennial_apiserver::http::router;
 use perennial_apiserver::path::Target;
 use perennial_apiserver::store::Store;
@@ -29,7 +29,7 @@ fn resident() -> usize {
 /// The only test in its process, so that what it measures is its own.
 #[tokio::test]
 async fn a_watch_that_nobody_reads_holds_no_text_of_what_was_there() {
-    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [7; 16]);
+    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), counting());
     let api = Arc::new(Api::new(Store::memory(), environment));
     let make = async |path: &str, object| {
         let Target::Objects(at) = Target::parse(path) else { panic!("{path}") };

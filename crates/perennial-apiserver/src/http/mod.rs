@@ -30,6 +30,8 @@ use options::Options;
 use query::{Query, Writer};
 use respond::{Rest, Shape, respond};
 
+pub(crate) use respond::refusal;
+
 /// The API as a service.
 pub fn router(api: Arc<Api>) -> Router {
     Router::new().fallback(serve).with_state(api)
@@ -38,7 +40,7 @@ pub fn router(api: Arc<Api>) -> Router {
 async fn serve(State(api): State<Arc<Api>>, request: Request<Body>) -> Response<Body> {
     match answer(&api, request).await {
         Ok(response) => response,
-        Err(error) => respond::error(&error),
+        Err(error) => refusal(&error),
     }
 }
 

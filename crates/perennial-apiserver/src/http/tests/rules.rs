@@ -89,13 +89,7 @@ async fn an_object_that_waits_has_no_grace() {
 
 #[tokio::test]
 async fn what_is_orphaned_forgets_its_owner_and_stays() {
-    let api = Arc::new(Api::new(
-        Store::memory(),
-        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), {
-            let count = AtomicU8::new(0);
-            move || [count.fetch_add(1, Ordering::Relaxed); 16]
-        }),
-    ));
+    let api = Arc::new(Api::new(Store::memory(), environment()));
     let service = router(api.clone());
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     let owner = |made: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]});
@@ -207,17 +201,11 @@ async fn a_table_has_as_much_of_its_objects_as_asked() {
     assert_eq!(metadata["columnDefinitions"][1]["type"], "string");
 }
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
 /// A service that serves things; `subresources` are those that they have.
 async fn service_with_things(subresources: Value) -> Router {
     let service = service();
-    let definition = json!({
-        "metadata": {"name": "things.example.test"},
-        "spec": {"group": "example.test", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": subresources,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]}
-    });
+    let mut definition = fixtures::definition("things.example.test", "Thing", "Namespaced", &json!({"type": "object"}));
+    definition["spec"]["versions"][0]["subresources"] = subresources;
     assert_eq!(post(&service, DEFINITIONS, definition).await.code, 201);
     service
 }
