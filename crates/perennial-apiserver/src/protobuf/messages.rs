@@ -114,6 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn messages_have_the_fields_that_objects_have() {
+        for (name, message) in table(include_str!("messages.txt")) {
+            // A message says what it is around itself, and JSON within.
+            let Some(expected) = crate::builtin::fields::names(name) else { continue };
+            let is_kind = KINDS.contains(&name);
+            let expected = expected.into_iter().filter(|field| !is_kind || !["apiVersion", "kind"].contains(field));
+            let mut found: Vec<&str> = message.values().map(|field| field.name).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{name}");
+        }
+    }
+
+    #[test]
     fn every_message_that_is_named_is_in_the_table_and_none_holds_itself() {
         KINDS.iter().for_each(|kind| walk(kind, &[]));
     }
