@@ -3,6 +3,7 @@
 pub(crate) mod fields;
 pub(crate) mod metadata;
 mod read;
+mod request;
 mod service;
 
 pub(crate) use read::read;
@@ -10,12 +11,27 @@ pub(crate) use read::read;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Map, Value, json};
 
+use crate::listen::User;
 use crate::resource::Resource;
 use crate::status::Cause;
 use crate::{definition, names};
 
 /// The most that a Secret's or ConfigMap's data may be.
 const MAX_DATA: usize = 1 << 20;
+
+/// What a new object gets from whoever made it.
+pub(crate) fn born(resource: &Resource, object: &mut Value, user: Option<&User>) {
+    if resource.is_certificate_request() {
+        request::born(object, user);
+    }
+}
+
+/// Leaves of a change what may be changed in this way.
+pub(crate) fn changed(resource: &Resource, old: &Value, new: &mut Value, subresource: Option<&str>, now: &str) {
+    if resource.is_certificate_request() {
+        request::changed(old, new, subresource, now);
+    }
+}
 
 /// Fills in what a server fills in, before an object is looked at.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
@@ -50,14 +66,20 @@ fn default_secret(object: &mut Value) {
     }
 }
 
-/// What is wrong with a built-in object, also as an update of an earlier one.
-pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
+/// What is wrong with a built-in object, also as an update of an earlier one, or of a part of it.
+pub(crate) fn validate(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    subresource: Option<&str>,
+) -> Vec<Cause> {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Secret") => secret_causes(object, old),
         ("", "ConfigMap") => config_map_causes(object, old),
         ("", "Service") => service::causes(object),
         ("coordination.k8s.io", "Lease") => lease_causes(object),
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => binding_causes(object, old),
+        _ if resource.is_certificate_request() => request::causes(object, old, subresource),
         _ if definition::is_definition(resource) => definition::causes(object, old),
         _ => Vec::new(),
     }
@@ -160,7 +182,7 @@ mod tests {
 
     fn check(group: &str, plural: &str, object: &Value, old: Option<&Value>) -> Vec<String> {
         let registry = Registry::builtin();
-        let causes = validate(registry.get(group, "v1", plural).unwrap(), object, old);
+        let causes = validate(registry.get(group, "v1", plural).unwrap(), object, old, None);
         causes.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
 

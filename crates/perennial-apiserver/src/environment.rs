@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -59,6 +60,20 @@ impl Environment {
         const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let pick = |byte: &u8| char::from(CHARACTERS[usize::from(*byte) % CHARACTERS.len()]);
         (self.random)()[..5].iter().map(pick).collect()
+    }
+}
+
+/// Chance for tests and simulations: it counts, so that nothing comes twice and every run is the same.
+pub fn counting() -> impl Fn() -> [u8; 16] + Send + Sync + 'static {
+    let count = AtomicU64::new(1);
+    move || {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        // Names are made of the first bytes, which are to look different.
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&mixed.to_be_bytes());
+        bytes[8..].copy_from_slice(&number.to_be_bytes());
+        bytes
     }
 }
 

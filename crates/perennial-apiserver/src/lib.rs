@@ -10,9 +10,11 @@ mod apply;
 mod builtin;
 mod definition;
 pub mod environment;
+#[cfg(test)]
+mod fixtures;
 pub mod http;
 pub mod listen;
-mod names;
+pub mod names;
 mod patch;
 pub mod path;
 mod protobuf;

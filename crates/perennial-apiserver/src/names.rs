@@ -20,7 +20,7 @@ pub(crate) fn of_object(resource: &Resource, name: &str, is_prefix: bool) -> Vec
 }
 
 /// Whether text is a name of DNS labels: lower case letters, digits, `-` and `.`.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+pub fn is_dns_subdomain(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 

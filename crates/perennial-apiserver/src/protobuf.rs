@@ -1,10 +1,17 @@
-//! The few objects that typed clients send as protobuf and nothing else: read into the JSON that everything else is.
+//! The objects that typed clients send as protobuf: read into the JSON that everything else is.
 //!
-//! The wire format is that of Protocol Buffers; the numbers of the fields are those of the `generated.proto` files of
-//! Kubernetes' API, which never change.
+//! The numbers of the fields are those of the `generated.proto` files of Kubernetes' API, which never change. What is not
+//! known is refused: a field that was dropped would be lost without a word.
+
+mod messages;
+mod wire;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+
+use messages::{Field, Holds};
+use wire::{Broken, Content, Fields};
 
 /// The content type of such bodies.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -12,8 +19,24 @@ pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 /// Four bytes before the envelope.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// How deep messages may be nested: more than any of these is.
-const MAX_DEPTH: u8 = 12;
+/// The kinds that are read, each a message of that name.
+const KINDS: &[&str] = &[
+    "CertificateSigningRequest",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "DeleteOptions",
+    "Deployment",
+    "Lease",
+    "Namespace",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "SelfSubjectAccessReview",
+    "SelfSubjectReview",
+    "Service",
+    "ServiceAccount",
+];
 
 /// Why bytes are no object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -21,333 +44,174 @@ pub(crate) enum Wrong {
     /// It does not begin as it should.
     #[error("it does not begin with the mark of Kubernetes' protobuf")]
     Mark,
-    /// It ends in the middle of something, or is nested too deeply.
+    /// It ends in the middle of something.
     #[error("it is no protobuf message")]
     Message,
     /// Nobody needed to read this kind so far.
     #[error("objects of kind {0} are accepted as JSON only")]
     Kind(String),
+    /// It is newer than we are, or of another version.
+    #[error("field {number} of {message} is not known; the object is accepted as JSON")]
+    Unknown {
+        /// The message that has the field.
+        message: &'static str,
+        /// The field's number.
+        number: u64,
+    },
+    /// It holds something else, or is there twice.
+    #[error("field {number} of {message} is not what it should be")]
+    Field {
+        /// The message that has the field.
+        message: &'static str,
+        /// The field's number.
+        number: u64,
+    },
 }
 
-/// What a field holds.
-#[derive(Clone, Copy)]
-enum Holds {
-    Text,
-    Bool,
-    Number,
-    /// Seconds since 1970 in a message of their own.
-    Time,
-    Message(&'static [Field]),
-    /// Text to text.
-    Texts,
-    /// Text to bytes, which JSON has as base64.
-    Bytes,
+impl From<Broken> for Wrong {
+    fn from(_: Broken) -> Wrong {
+        Wrong::Message
+    }
 }
-
-struct Field {
-    number: u64,
-    name: &'static str,
-    holds: Holds,
-    repeated: bool,
-}
-
-const fn one(number: u64, name: &'static str, holds: Holds) -> Field {
-    Field { number, name, holds, repeated: false }
-}
-
-const fn many(number: u64, name: &'static str, holds: Holds) -> Field {
-    Field { number, name, holds, repeated: true }
-}
-
-const OWNER: &[Field] = &[
-    one(1, "kind", Holds::Text),
-    one(3, "name", Holds::Text),
-    one(4, "uid", Holds::Text),
-    one(5, "apiVersion", Holds::Text),
-    one(6, "controller", Holds::Bool),
-    one(7, "blockOwnerDeletion", Holds::Bool),
-];
-
-const METADATA: Field = one(
-    1,
-    "metadata",
-    Holds::Message(&[
-        one(1, "name", Holds::Text),
-        one(2, "generateName", Holds::Text),
-        one(3, "namespace", Holds::Text),
-        one(5, "uid", Holds::Text),
-        one(6, "resourceVersion", Holds::Text),
-        one(7, "generation", Holds::Number),
-        one(8, "creationTimestamp", Holds::Time),
-        one(11, "labels", Holds::Texts),
-        one(12, "annotations", Holds::Texts),
-        many(13, "ownerReferences", Holds::Message(OWNER)),
-        many(14, "finalizers", Holds::Text),
-    ]),
-);
-
-const REFERENCE: &[Field] = &[one(3, "name", Holds::Text)];
-const LOCAL_REFERENCE: &[Field] = &[one(1, "name", Holds::Text)];
-
-const RULE: &[Field] = &[
-    many(1, "verbs", Holds::Text),
-    many(2, "apiGroups", Holds::Text),
-    many(3, "resources", Holds::Text),
-    many(4, "resourceNames", Holds::Text),
-    many(5, "nonResourceURLs", Holds::Text),
-];
-const AGGREGATION: Field = one(
-    3,
-    "aggregationRule",
-    Holds::Message(&[many(1, "clusterRoleSelectors", Holds::Message(&[one(1, "matchLabels", Holds::Texts)]))]),
-);
-const BINDING: &[Field] = &[
-    METADATA,
-    many(
-        2,
-        "subjects",
-        Holds::Message(&[
-            one(1, "kind", Holds::Text),
-            one(2, "apiGroup", Holds::Text),
-            one(3, "name", Holds::Text),
-            one(4, "namespace", Holds::Text),
-        ]),
-    ),
-    one(
-        3,
-        "roleRef",
-        Holds::Message(&[one(1, "apiGroup", Holds::Text), one(2, "kind", Holds::Text), one(3, "name", Holds::Text)]),
-    ),
-];
-
-/// The kinds that kubectl makes without a file.
-const KINDS: &[(&str, &[Field])] = &[
-    (
-        "ConfigMap",
-        &[METADATA, one(2, "data", Holds::Texts), one(3, "binaryData", Holds::Bytes), one(4, "immutable", Holds::Bool)],
-    ),
-    (
-        "Secret",
-        &[
-            METADATA,
-            one(2, "data", Holds::Bytes),
-            one(3, "type", Holds::Text),
-            one(4, "stringData", Holds::Texts),
-            one(5, "immutable", Holds::Bool),
-        ],
-    ),
-    (
-        "Namespace",
-        &[
-            METADATA,
-            one(2, "spec", Holds::Message(&[many(1, "finalizers", Holds::Text)])),
-            one(3, "status", Holds::Message(&[one(1, "phase", Holds::Text)])),
-        ],
-    ),
-    (
-        "ServiceAccount",
-        &[
-            METADATA,
-            many(2, "secrets", Holds::Message(REFERENCE)),
-            many(3, "imagePullSecrets", Holds::Message(LOCAL_REFERENCE)),
-            one(4, "automountServiceAccountToken", Holds::Bool),
-        ],
-    ),
-    (
-        "SelfSubjectAccessReview",
-        &[
-            METADATA,
-            one(
-                2,
-                "spec",
-                Holds::Message(&[
-                    one(
-                        1,
-                        "resourceAttributes",
-                        Holds::Message(&[
-                            one(1, "namespace", Holds::Text),
-                            one(2, "verb", Holds::Text),
-                            one(3, "group", Holds::Text),
-                            one(4, "version", Holds::Text),
-                            one(5, "resource", Holds::Text),
-                            one(6, "subresource", Holds::Text),
-                            one(7, "name", Holds::Text),
-                        ]),
-                    ),
-                    one(
-                        2,
-                        "nonResourceAttributes",
-                        Holds::Message(&[one(1, "path", Holds::Text), one(2, "verb", Holds::Text)]),
-                    ),
-                ]),
-            ),
-        ],
-    ),
-    ("SelfSubjectReview", &[METADATA]),
-    ("Role", &[METADATA, many(2, "rules", Holds::Message(RULE))]),
-    ("ClusterRole", &[METADATA, many(2, "rules", Holds::Message(RULE)), AGGREGATION]),
-    ("RoleBinding", BINDING),
-    ("ClusterRoleBinding", BINDING),
-    (
-        "DeleteOptions",
-        &[
-            one(1, "gracePeriodSeconds", Holds::Number),
-            one(
-                2,
-                "preconditions",
-                Holds::Message(&[one(1, "uid", Holds::Text), one(2, "resourceVersion", Holds::Text)]),
-            ),
-            one(3, "orphanDependents", Holds::Bool),
-            one(4, "propagationPolicy", Holds::Text),
-            many(5, "dryRun", Holds::Text),
-        ],
-    ),
-];
 
 /// The object in a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, Wrong> {
-    const TYPE: &[Field] = &[one(1, "apiVersion", Holds::Text), one(2, "kind", Holds::Text)];
     let envelope = body.strip_prefix(MAGIC).ok_or(Wrong::Mark)?;
-    let (mut kind, mut raw) = (Map::new(), &[][..]);
-    for (number, content) in Fields(envelope).collect::<Result<Vec<_>, _>>()? {
-        match (number, content) {
-            (1, Content::Bytes(bytes)) => kind = message(bytes, TYPE, 0)?,
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    for entry in Fields(envelope) {
+        match entry? {
+            (1, Content::Bytes(bytes)) => {
+                let [version, name] = parts(bytes)?;
+                (api_version, kind) = (text(version)?, text(name)?);
+            }
             (2, Content::Bytes(bytes)) => raw = bytes,
-            _ => {}
+            // How the object is encoded, where it is in another way than this.
+            (3 | 4, Content::Bytes([])) => {}
+            (number, _) => return Err(Wrong::Unknown { message: "Unknown", number }),
         }
     }
-    let name = kind.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let (_, fields) = KINDS.iter().find(|(known, _)| *known == name).ok_or_else(|| Wrong::Kind(name.to_owned()))?;
-    let object = message(raw, fields, 0)?;
-    Ok(Value::Object(kind.into_iter().chain(object).collect()))
+    let message = *KINDS.iter().find(|known| **known == kind).ok_or_else(|| Wrong::Kind(kind.clone()))?;
+    let mut object = Map::from_iter([("apiVersion".to_owned(), api_version.into()), ("kind".to_owned(), kind.into())]);
+    read(raw, message, &mut object)?;
+    Ok(Value::Object(object))
 }
 
-/// What stands behind a field's number.
-#[derive(Clone, Copy)]
-enum Content<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-fn message(bytes: &[u8], fields: &[Field], depth: u8) -> Result<Map<String, Value>, Wrong> {
-    if depth > MAX_DEPTH {
-        return Err(Wrong::Message);
-    }
-    let mut object = Map::new();
+/// Reads a message into an object.
+fn read(bytes: &[u8], message: &'static str, object: &mut Map<String, Value>) -> Result<(), Wrong> {
+    let fields = messages::message(message);
     for entry in Fields(bytes) {
         let (number, content) = entry?;
-        let Some(field) = fields.iter().find(|field| field.number == number) else { continue };
-        if let Holds::Texts | Holds::Bytes = field.holds {
-            let (key, value) = pair(content, matches!(field.holds, Holds::Bytes))?;
-            let map = object.entry(field.name).or_insert_with(|| json!({}));
-            map[key] = value;
-            continue;
-        }
-        let value = value(content, field.holds, depth)?;
-        match (field.repeated, object.get_mut(field.name)) {
-            (true, Some(Value::Array(list))) => list.push(value),
-            (true, _) => drop(object.insert(field.name.to_owned(), json!([value]))),
-            // Texts and numbers that are empty are not there; that is what protobuf means by them.
-            (false, _) if value == json!("") => {}
-            (false, _) => drop(object.insert(field.name.to_owned(), value)),
+        let Field { name, holds, keeps_zero } = fields.get(&number).ok_or(Wrong::Unknown { message, number })?;
+        // What is wrong inside of this field is told of it, unless it is told of a field in there.
+        let here = |error| if error == Wrong::Message { Wrong::Field { message, number } } else { error };
+        match holds {
+            Holds::Inline(inner) => read(bytes_of(content).map_err(here)?, inner, object)?,
+            Holds::List(of) => {
+                let item = value(of, content).map_err(here)?;
+                let list = object.entry(*name).or_insert_with(|| json!([]));
+                list.as_array_mut().ok_or(Wrong::Message)?.push(item);
+            }
+            Holds::Map(of) => {
+                let (key, entry) = pair(of, content).map_err(here)?;
+                object.entry(*name).or_insert_with(|| json!({}))[key] = entry;
+            }
+            holds => {
+                let value = value(holds, content).map_err(here)?;
+                if (*keeps_zero || !is_zero(&value)) && object.insert((*name).to_owned(), value).is_some() {
+                    return Err(Wrong::Field { message, number });
+                }
+            }
         }
     }
-    Ok(object)
+    Ok(())
 }
 
-fn value(content: Content<'_>, holds: Holds, depth: u8) -> Result<Value, Wrong> {
-    match (holds, content) {
-        (Holds::Text, Content::Bytes(bytes)) => text(bytes).map(Value::from),
-        (Holds::Bool, Content::Number(number)) => Ok((number != 0).into()),
-        (Holds::Number, Content::Number(number)) => Ok(number.cast_signed().into()),
-        (Holds::Message(fields), Content::Bytes(bytes)) => message(bytes, fields, depth + 1).map(Value::Object),
-        (Holds::Time, Content::Bytes(bytes)) => time(bytes),
-        _ => Err(Wrong::Message),
+/// Whether JSON leaves it out: a struct never, whatever is in it.
+fn is_zero(value: &Value) -> bool {
+    matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!(0)
+}
+
+fn value(holds: &Holds, content: Content<'_>) -> Result<Value, Wrong> {
+    match holds {
+        Holds::Text => text(content).map(Value::from),
+        Holds::Bool => number(content).map(|number| (number != 0).into()),
+        Holds::Number => number(content).map(Value::from),
+        Holds::Bytes => bytes_of(content).map(|bytes| BASE64_STANDARD.encode(bytes).into()),
+        Holds::Time => time(content, |time| format!("{time:.0}")),
+        Holds::MicroTime => time(content, |time| format!("{time:.6}")),
+        Holds::Quantity => {
+            let [quantity] = parts(bytes_of(content)?)?;
+            text(quantity).map(Value::from)
+        }
+        Holds::NumberOrText => {
+            let [kind, as_number, as_text] = parts(bytes_of(content)?)?;
+            if number(kind)? == 0 { number(as_number).map(Value::from) } else { text(as_text).map(Value::from) }
+        }
+        Holds::Texts => Fields(bytes_of(content)?).map(|entry| text(only(entry?)?).map(Value::from)).collect(),
+        Holds::Json => {
+            let [json] = parts(bytes_of(content)?)?;
+            serde_json::from_slice(bytes_of(json)?).map_err(|_| Wrong::Message)
+        }
+        Holds::Message(message) => {
+            let mut object = Map::new();
+            read(bytes_of(content)?, message, &mut object)?;
+            Ok(Value::Object(object))
+        }
+        Holds::Inline(_) | Holds::List(_) | Holds::Map(_) => Err(Wrong::Message),
     }
 }
 
-fn time(bytes: &[u8]) -> Result<Value, Wrong> {
-    let seconds = Fields(bytes).find_map(|entry| match entry {
-        Ok((1, Content::Number(seconds))) => Some(seconds.cast_signed()),
-        _ => None,
-    });
-    // The beginning of time stands for no time at all.
-    let Some(seconds) = seconds.filter(|seconds| *seconds > 0) else { return Ok(Value::Null) };
-    let time = jiff::Timestamp::from_second(seconds).map_err(|_| Wrong::Message)?;
-    Ok(time.to_string().into())
+/// Seconds since 1970 and their parts. No bytes at all stand for no time.
+fn time(content: Content<'_>, show: impl Fn(Timestamp) -> String) -> Result<Value, Wrong> {
+    let bytes = bytes_of(content)?;
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let [seconds, nanoseconds] = parts(bytes)?;
+    let nanoseconds = i32::try_from(number(nanoseconds)?).map_err(|_| Wrong::Message)?;
+    let time = Timestamp::new(number(seconds)?, nanoseconds).map_err(|_| Wrong::Message)?;
+    Ok(show(time).into())
 }
 
 /// An entry of a map.
-fn pair(content: Content<'_>, is_bytes: bool) -> Result<(String, Value), Wrong> {
-    let Content::Bytes(entry) = content else { return Err(Wrong::Message) };
-    let (mut key, mut value) = (String::new(), &[][..]);
-    for field in Fields(entry) {
-        match field? {
-            (1, Content::Bytes(bytes)) => key = text(bytes)?,
-            (2, Content::Bytes(bytes)) => value = bytes,
-            _ => {}
-        }
+fn pair(of: &Holds, content: Content<'_>) -> Result<(String, Value), Wrong> {
+    let [key, entry] = parts(bytes_of(content)?)?;
+    Ok((text(key)?, value(of, entry)?))
+}
+
+/// The fields of a message that has no others than these: 1, 2, and so on. What is absent is empty.
+fn parts<const COUNT: usize>(bytes: &[u8]) -> Result<[Content<'_>; COUNT], Wrong> {
+    let mut parts = [Content::Absent; COUNT];
+    for entry in Fields(bytes) {
+        let (number, content) = entry?;
+        let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        *place.and_then(|place| parts.get_mut(place)).ok_or(Wrong::Message)? = content;
     }
-    let value = if is_bytes { BASE64_STANDARD.encode(value) } else { text(value)? };
-    Ok((key, value.into()))
+    Ok(parts)
 }
 
-fn text(bytes: &[u8]) -> Result<String, Wrong> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| Wrong::Message)
+fn only((number, content): (u64, Content<'_>)) -> Result<Content<'_>, Wrong> {
+    if number == 1 { Ok(content) } else { Err(Wrong::Message) }
 }
 
-/// The fields of a message, one after the other.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u64, Content<'a>), Wrong>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let entry = self.entry().ok_or(Wrong::Message);
-        if entry.is_err() {
-            self.0 = &[];
-        }
-        Some(entry)
+fn number(content: Content<'_>) -> Result<i64, Wrong> {
+    match content {
+        Content::Number(number) => Ok(number.cast_signed()),
+        Content::Absent => Ok(0),
+        Content::Bytes(_) | Content::Fixed => Err(Wrong::Message),
     }
 }
 
-impl<'a> Fields<'a> {
-    fn entry(&mut self) -> Option<(u64, Content<'a>)> {
-        let tag = self.varint()?;
-        let content = match tag & 7 {
-            0 => Content::Number(self.varint()?),
-            1 => Content::Bytes(self.take(8)?),
-            2 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                Content::Bytes(self.take(length)?)
-            }
-            5 => Content::Bytes(self.take(4)?),
-            _ => return None,
-        };
-        Some((tag >> 3, content))
+fn bytes_of(content: Content<'_>) -> Result<&[u8], Wrong> {
+    match content {
+        Content::Bytes(bytes) => Ok(bytes),
+        Content::Absent => Ok(&[]),
+        Content::Number(_) | Content::Fixed => Err(Wrong::Message),
     }
+}
 
-    fn varint(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first()?;
-            self.0 = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(number);
-            }
-        }
-        None
-    }
-
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
+fn text(content: Content<'_>) -> Result<String, Wrong> {
+    String::from_utf8(bytes_of(content)?.to_vec()).map_err(|_| Wrong::Message)
 }
 
 #[cfg(test)]
@@ -356,13 +220,18 @@ mod tests {
 
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let length = u8::try_from(content.len()).unwrap();
-        assert!(length < 128);
+        assert!(length < 128 && number < 16);
         [&[number << 3 | 2, length], content].concat()
+    }
+
+    fn int(number: u8, content: u8) -> Vec<u8> {
+        assert!(number < 16 && content < 128);
+        vec![number << 3, content]
     }
 
     fn body(kind: &str, object: &[u8]) -> Vec<u8> {
         let types = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
-        [MAGIC, &field(1, &types), &field(2, object)].concat()
+        [MAGIC, &field(1, &types), &field(2, object), &field(3, b""), &field(4, b"")].concat()
     }
 
     #[test]
@@ -374,7 +243,7 @@ mod tests {
             decode(&body("Secret", &object)).unwrap(),
             json!({
                 "apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": "tls", "namespace": "shop", "creationTimestamp": null},
+                "metadata": {"name": "tls", "namespace": "shop"},
                 "data": {"tls.crt": "/wA="}, "type": "kubernetes.io/tls"
             })
         );
@@ -382,14 +251,63 @@ mod tests {
 
     #[test]
     fn lists_maps_and_numbers_are_read() {
-        let metadata = [field(1, b"a"), field(14, b"x"), field(14, b"y")].concat();
+        let metadata = [field(1, b"a"), field(14, b"x"), field(14, b"y"), field(8, &int(1, 7))].concat();
         let label = [field(1, b"k"), field(2, b"v")].concat();
-        let metadata = [metadata, field(11, &label), vec![7 << 3, 3]].concat();
-        let object = [field(1, &metadata), vec![4 << 3, 1]].concat();
+        let metadata = [metadata, field(11, &label), int(7, 3)].concat();
+        let object = [field(1, &metadata), int(4, 1)].concat();
         let found = decode(&body("ConfigMap", &object)).unwrap();
         assert_eq!(found["metadata"]["finalizers"], json!(["x", "y"]));
         assert_eq!(found["metadata"]["labels"], json!({"k": "v"}));
+        assert_eq!(found["metadata"]["creationTimestamp"], "1970-01-01T00:00:07Z");
         assert_eq!((&found["metadata"]["generation"], &found["immutable"]), (&json!(3), &json!(true)));
+    }
+
+    #[test]
+    fn ports_quantities_and_structs_are_as_json_has_them() {
+        let port = |target: &[u8]| [field(1, b""), int(3, 80), field(4, target), int(5, 0)].concat();
+        let ports = [field(1, &port(&[int(1, 1), field(3, b"web")].concat())), field(1, &port(&int(2, 99)))].concat();
+        let service = decode(&body("Service", &[field(2, &ports), field(3, &field(1, b""))].concat())).unwrap();
+        let expected = json!([{"port": 80, "targetPort": "web"}, {"port": 80, "targetPort": 99}]);
+        assert_eq!((&service["spec"]["ports"], &service["status"]), (&expected, &json!({"loadBalancer": {}})));
+
+        let limits = field(1, &[field(1, b"cpu"), field(2, &field(1, b"10m"))].concat());
+        let container = [field(1, b"web"), field(8, &limits)].concat();
+        // What stands in a volume is in a message of its own, and JSON has it beside the name.
+        let volume = [field(1, b"v"), field(2, &field(2, &field(1, b"")))].concat();
+        let pod = [field(1, &volume), field(2, &container)].concat();
+        // No replicas are something else than nothing said about them, and to be paused is not.
+        let spec = [int(1, 0), field(3, &field(2, &pod)), int(7, 0)].concat();
+        let deployment = decode(&body("Deployment", &field(2, &spec))).unwrap();
+        let container = json!({"name": "web", "resources": {"limits": {"cpu": "10m"}}});
+        let pod = json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [container]});
+        assert_eq!(deployment["spec"], json!({"replicas": 0, "template": {"spec": pod}}));
+    }
+
+    #[test]
+    fn what_is_beside_the_second_and_what_callers_have_is_read() {
+        let renewed = [int(1, 9), int(2, 100)].concat();
+        let lease = decode(&body("Lease", &field(2, &field(4, &renewed)))).unwrap();
+        assert_eq!(lease["spec"], json!({"renewTime": "1970-01-01T00:00:09.000000Z"}));
+        let extra = [field(1, b"k"), field(2, &[field(1, b"x"), field(1, b"y")].concat())].concat();
+        let request = decode(&body("CertificateSigningRequest", &field(2, &field(6, &extra)))).unwrap();
+        assert_eq!(request["spec"], json!({"extra": {"k": ["x", "y"]}}));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_its_number() {
+        let unknown = |message, number| Err(Wrong::Unknown { message, number });
+        assert_eq!(decode(&body("ConfigMap", &field(9, b"x"))), unknown("ConfigMap", 9));
+        assert_eq!(decode(&body("Service", &field(2, &int(6, 1)))), unknown("ServiceSpec", 6));
+        assert_eq!(decode(&[&body("Secret", b"")[..], &field(5, b"x")].concat()), unknown("Unknown", 5));
+        assert_eq!(
+            unknown("Service", 6).unwrap_err().to_string(),
+            "field 6 of Service is not known; the object is accepted as JSON"
+        );
+        let wrong = |message, number| Err(Wrong::Field { message, number });
+        assert_eq!(decode(&body("Secret", &int(3, 1))), wrong("Secret", 3));
+        assert_eq!(decode(&body("Secret", &[field(3, b"a"), field(3, b"b")].concat())), wrong("Secret", 3));
+        assert_eq!(decode(&body("Secret", &field(2, &field(3, b"x")))), wrong("Secret", 2));
+        assert_eq!(decode(&body("Secret", &field(1, &field(8, &field(1, b""))))), wrong("ObjectMeta", 8));
     }
 
     #[test]

@@ -120,6 +120,17 @@ impl Resource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
+    /// The parts of its objects that are written by themselves.
+    pub fn subresources(&self) -> impl Iterator<Item = &'static str> {
+        let all = [("status", self.has_status), ("approval", self.is_certificate_request())];
+        all.into_iter().filter(|(_, is_served)| *is_served).map(|(name, _)| name)
+    }
+
+    /// Whether somebody has to say yes or no to its objects.
+    pub(crate) fn is_certificate_request(&self) -> bool {
+        &*self.storage == "certificatesigningrequests.certificates.k8s.io"
+    }
+
     /// The name under which all versions of a resource are stored.
     pub fn storage_name(group: &str, plural: &str) -> Arc<str> {
         if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }

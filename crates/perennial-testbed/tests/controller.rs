@@ -16,7 +16,7 @@ use kube_client::{Client, Resource, ResourceExt};
 use kube_runtime::controller::{Action, Controller};
 use kube_runtime::{WatchStreamExt, reflector, watcher};
 use perennial_apiserver::api::Api as Server;
-use perennial_apiserver::environment::Environment;
+use perennial_apiserver::environment::{Environment, counting};
 use perennial_apiserver::http::router;
 use perennial_apiserver::store::Store;
 use tokio::time::Instant;
@@ -48,12 +48,7 @@ fn now(start: Instant) -> Timestamp {
 
 /// A server on the clock of the runtime, which is paused: it jumps to the next thing that somebody waits for.
 fn serve(start: Instant) -> Client {
-    let count = AtomicUsize::new(1);
-    let random = move || {
-        let number = count.fetch_add(1, Ordering::Relaxed) as u64;
-        [number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), number.to_be_bytes()].concat().try_into().unwrap()
-    };
-    let server = Arc::new(Server::new(Store::memory(), Environment::new(move || now(start), random)));
+    let server = Arc::new(Server::new(Store::memory(), Environment::new(move || now(start), counting())));
     tokio::spawn(server.clone().collect_forever());
     Client::new(router(server), "default")
 }

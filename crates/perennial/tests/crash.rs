@@ -9,7 +9,7 @@ mod common {
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::up::{Up, directory};
 use futures_util::{StreamExt, TryStreamExt};
@@ -20,6 +20,8 @@ use kube_client::{Client, Config, ResourceExt};
 
 const WRITERS: usize = 8;
 const ACKNOWLEDGED: usize = 200;
+/// A slow disk takes some milliseconds for a write.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn client(kubeconfig: &Path) -> Client {
     let config = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -29,6 +31,10 @@ async fn client(kubeconfig: &Path) -> Client {
 fn map(name: &str) -> ConfigMap {
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     ConfigMap { metadata, data: Some([("text".to_owned(), name.repeat(100))].into()), ..ConfigMap::default() }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("the server answers")
 }
 
 fn version(map: &ConfigMap) -> u64 {
@@ -54,7 +60,11 @@ async fn after_a_kill_everything_that_was_acknowledged_is_there_and_versions_go_
             })
         })
         .collect();
+    let deadline = Instant::now() + PATIENCE;
     while acknowledged.lock().unwrap().len() < ACKNOWLEDGED {
+        let count = acknowledged.lock().unwrap().len();
+        assert!(writers.iter().any(|writer| !writer.is_finished()), "nobody writes any more after {count} writes");
+        assert!(Instant::now() < deadline, "only {count} writes were acknowledged");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!running.stop("-KILL").success());
@@ -78,11 +88,11 @@ async fn after_a_kill_everything_that_was_acknowledged_is_there_and_versions_go_
     let new = maps.create(&PostParams::default(), &map("after")).await.unwrap();
     assert!(acknowledged.values().all(|at| *at < version(&new)));
     let mut events = maps.watch(&WatchParams::default(), &last).await.unwrap().boxed();
-    let Some(WatchEvent::Added(seen)) = events.try_next().await.unwrap() else { panic!("the new object") };
+    let Some(WatchEvent::Added(seen)) = soon(events.try_next()).await.unwrap() else { panic!("the new object") };
     assert_eq!(seen.name_any(), "after");
     // … and is told to start again where the server does not know any more what came in between.
     let first = acknowledged.values().min().unwrap().to_string();
     let mut events = maps.watch(&WatchParams::default(), &first).await.unwrap().boxed();
-    let Some(WatchEvent::Error(error)) = events.try_next().await.unwrap() else { panic!("an error") };
+    let Some(WatchEvent::Error(error)) = soon(events.try_next()).await.unwrap() else { panic!("an error") };
     assert_eq!((error.code, error.reason.as_str()), (410, "Expired"));
 }

@@ -6,20 +6,22 @@ mod common {
     pub(crate) mod up;
 }
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use common::up::{Up, directory};
-use perennial_testbed::kubernetes::program;
-use serde_json::Value;
+use perennial_testbed::kubernetes::{ControlPlane, program};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A user at a terminal.
 struct User {
-    // The server ends before its directory goes.
-    _running: Up,
+    // The server ends before its directory goes. A real one is somebody else's to end.
+    _running: Option<Up>,
     kubeconfig: PathBuf,
     top: TempDir,
 }
@@ -35,7 +37,11 @@ impl User {
     fn new() -> User {
         let top = directory();
         let running = Up::start(&top.path().join("data"), &["--node", "cp-0=10.0.0.4", "--cluster-domain", "lab.test"]);
-        User { kubeconfig: running.kubeconfig(), _running: running, top }
+        User { kubeconfig: running.kubeconfig(), _running: Some(running), top }
+    }
+
+    fn of(real: &ControlPlane) -> User {
+        User { kubeconfig: real.kubeconfig(), _running: None, top: directory() }
     }
 
     fn command(&self, words: &str) -> Command {
@@ -95,7 +101,7 @@ fn what_the_flags_say_stays_until_they_say_something_else() {
     let data = top.path().join("data");
     let start = |arguments: &[&str]| {
         let running = Up::start(&data, arguments);
-        User { kubeconfig: running.kubeconfig(), _running: running, top: directory() }
+        User { kubeconfig: running.kubeconfig(), _running: Some(running), top: directory() }
     };
     let three = ["--cluster-domain", "lab.test", "--node", "a=10.0.0.1,b=10.0.0.2,c=10.0.0.3"];
     drop(start(&three));
@@ -225,7 +231,8 @@ fn it_waits_and_watches(user: &User) {
 }
 
 fn it_deletes(user: &User) {
-    user.does("delete configmap m other");
+    user.does("delete configmap m");
+    user.does("delete configmap other --cascade=foreground --timeout=60s");
     user.does("delete namespace shop --timeout=60s");
     assert!(user.cannot("get namespace shop", "").contains("NotFound"));
     assert!(user.cannot("get secret s -n shop", "").contains("NotFound"));
@@ -234,4 +241,140 @@ fn it_deletes(user: &User) {
     // kubectl still remembers that there was such a resource.
     let gone = user.cannot("get featuregates", "");
     assert!(gone.contains("the server could not find the requested resource"), "{gone}");
+}
+
+/// What kubectl makes without a file, and sends in the binary form of the API.
+const WITHOUT_A_FILE: &[&str] = &[
+    "create deployment one --image=example.test/web:1 --port=8080 --replicas=0",
+    "create deployment two --image=example.test/web:1 --image=example.test/proxy@sha256:00 --replicas=3",
+    "create deployment three --image=example.test/web -- sleep 1h",
+    "create service clusterip four --tcp=80:8080 --tcp=443:https --tcp=9090",
+    "create service clusterip five --clusterip=None",
+    "create service nodeport six --tcp=80 --node-port=30080",
+    "create service loadbalancer seven --tcp=80",
+    "create service externalname eight --external-name=example.test",
+    "create configmap nine --from-literal=k=v",
+    "create secret generic ten --from-literal=k=v",
+    "create serviceaccount eleven",
+    "create role twelve --verb=get,list --resource=pods,deployments.apps --resource-name=a",
+    "create clusterrole thirteen --verb=get --non-resource-url=/version",
+    "create clusterrole fourteen --aggregation-rule=a=b",
+    "create rolebinding fifteen --role=twelve --user=me --group=us --serviceaccount=default:eleven",
+    "create clusterrolebinding sixteen --clusterrole=thirteen --user=me",
+    "create namespace seventeen",
+];
+
+/// What only the real server says of them: ours fills in nothing for who would run pods, or send packets to services.
+const ONLY_REAL: &[&str] = &[
+    "/spec/progressDeadlineSeconds",
+    "/spec/revisionHistoryLimit",
+    "/spec/strategy/",
+    "/spec/template/spec/containers/*/imagePullPolicy",
+    "/spec/template/spec/containers/*/ports/*/protocol",
+    "/spec/template/spec/containers/*/terminationMessagePath",
+    "/spec/template/spec/containers/*/terminationMessagePolicy",
+    "/spec/template/spec/dnsPolicy",
+    "/spec/template/spec/restartPolicy",
+    "/spec/template/spec/schedulerName",
+    "/spec/template/spec/securityContext",
+    "/spec/template/spec/terminationGracePeriodSeconds",
+    "/spec/allocateLoadBalancerNodePorts",
+    "/spec/clusterIP",
+    "/spec/clusterIPs/",
+    "/spec/externalTrafficPolicy",
+    "/spec/internalTrafficPolicy",
+    "/spec/ipFamilies/",
+    "/spec/ipFamilyPolicy",
+    "/spec/ports/*/nodePort",
+];
+
+#[tokio::test]
+async fn what_kubectl_makes_without_a_file_is_the_same_on_a_real_server() {
+    let control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+    let (real, ours) = (User::of(&control_plane), User::new());
+    let mut complaints = Vec::new();
+    for words in WITHOUT_A_FILE {
+        for more in [" --dry-run=server", ""] {
+            // What comes after two dashes is for the container.
+            let (command, arguments) = words.split_once(" -- ").unwrap_or((words, ""));
+            let words = format!("{command}{more} -o json -- {arguments}");
+            let made = |user: &User| leaves(&serde_json::from_str(&user.does(&words)).unwrap());
+            let (real, ours) = (made(&real), made(&ours));
+            for at in real.keys().chain(ours.keys()).filter(|at| real.get(*at) != ours.get(*at)) {
+                let is_filled_in = match (real.get(at), ours.get(at)) {
+                    (Some(_), None) => is_only_real(at),
+                    // A struct that is empty in ours and not in the real one.
+                    (None, Some(value)) => *value == json!({}) && is_only_real(&format!("{at}/")),
+                    _ => false,
+                };
+                if !is_filled_in {
+                    complaints.push(format!("{words}: {at}: {:?}, and ours has {:?}", real.get(at), ours.get(at)));
+                }
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    for user in [&real, &ours] {
+        it_decides_about_requests(user);
+    }
+}
+
+fn it_decides_about_requests(user: &User) {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    let made = openssl.args(["-keyout", "/dev/null", "-subj", "/CN=tester"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let request = made.stdout;
+    for (name, verb, decision) in [("yes", "approve", "Approved"), ("no", "deny", "Denied")] {
+        let whole = json!({
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": name},
+            "spec": {
+                "request": BASE64_STANDARD.encode(&request),
+                "signerName": "example.test/signer",
+                "usages": ["client auth"]
+            },
+        });
+        user.does_with("create -f -", &whole.to_string());
+        assert!(user.does(&format!("get csr {name} --no-headers")).contains("Pending"));
+        user.does(&format!("certificate {verb} {name}"));
+        assert!(user.does(&format!("get csr {name} --no-headers")).contains(decision));
+        let found = user.json(&format!("get csr {name}"));
+        assert!(found["spec"]["username"].as_str().unwrap().contains("admin"), "{found}");
+        let condition = &found["status"]["conditions"][0];
+        assert_eq!((&condition["type"], &condition["status"]), (&json!(decision), &json!("True")));
+        assert!(condition["lastTransitionTime"].is_string(), "{condition}");
+    }
+    let refused = user.cannot("certificate deny yes", "");
+    assert!(refused.contains("is already Approved"), "{refused}");
+}
+
+/// Whether it is among those, where `*` stands for a number and a slash at the end for all that is below.
+fn is_only_real(at: &str) -> bool {
+    let plain: Vec<&str> = at.split('/').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part }).collect();
+    let plain = plain.join("/");
+    ONLY_REAL.iter().any(|known| plain == *known || known.ends_with('/') && plain.starts_with(known))
+}
+
+/// Every value in an object that is no object or list with something in it, by where it is. What is another each time
+/// is left out.
+fn leaves(value: &Value) -> BTreeMap<String, Value> {
+    fn collect(at: String, value: &Value, found: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(fields) if !fields.is_empty() => {
+                for (name, value) in fields.iter().filter(|(name, _)| !CHANCE.contains(&name.as_str())) {
+                    collect(format!("{at}/{name}"), value, found);
+                }
+            }
+            Value::Array(items) if !items.is_empty() => {
+                items.iter().enumerate().for_each(|(number, item)| collect(format!("{at}/{number}"), item, found));
+            }
+            value => drop(found.insert(at, value.clone())),
+        }
+    }
+    const CHANCE: &[&str] = &["uid", "resourceVersion", "creationTimestamp", "time"];
+    let mut found = BTreeMap::new();
+    collect(String::new(), value, &mut found);
+    found
 }

@@ -34,6 +34,25 @@ fn a_directory_is_all_it_needs_and_nobody_else_can_read_it() {
 }
 
 #[test]
+fn what_everybody_could_read_is_private_again() {
+    let top = directory();
+    let data = top.path().join("data");
+    // Killed, it leaves the log of its database behind.
+    assert!(!Up::start(&data, &[]).stop("-KILL").success());
+    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let files: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.iter().any(|file| file.ends_with("perennial.db-wal")), "{files:?}");
+    files.iter().for_each(|file| open(file, 0o644));
+    open(&data, 0o755);
+    let running = Up::start(&data, &[]);
+    assert_eq!(mode(&data), 0o700);
+    for file in fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()) {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+    }
+    assert!(running.stop("-INT").success());
+}
+
+#[test]
 fn two_at_once_are_refused_and_the_first_goes_on() {
     let top = directory();
     let data = top.path().join("data");

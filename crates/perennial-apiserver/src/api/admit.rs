@@ -4,7 +4,7 @@ use perennial_schema::FieldError;
 use serde_json::Value;
 
 use super::identify::Sent;
-use super::{Api, remove, text};
+use super::{Api, WriteOptions, remove, text};
 use crate::builtin;
 use crate::path::Objects;
 use crate::resource::Resource;
@@ -15,7 +15,7 @@ const MAX_GENERATED: usize = 58;
 
 impl Api {
     /// The metadata that an object gets when it is made.
-    pub(super) fn born(&self, resource: &Resource, object: &mut Value) {
+    pub(super) fn born(&self, resource: &Resource, object: &mut Value, options: &WriteOptions) {
         if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
             let name: String = text(object, "generateName").chars().take(MAX_GENERATED).collect();
             object["metadata"]["name"] = format!("{name}{}", self.environment.suffix()).into();
@@ -36,6 +36,7 @@ impl Api {
         {
             object.remove("status");
         }
+        builtin::born(resource, object, options.user.as_ref());
     }
 
     /// What an object becomes when another takes its place.
@@ -76,13 +77,13 @@ impl Api {
             return Err(invalid(about_kind(resource, name), "metadata.deletionTimestamp", message));
         }
         let mut new = match subresource {
-            Some("status") => {
+            Some(_) => {
                 let mut merged = old.clone();
                 merged["status"] = new["status"].clone();
                 merged["metadata"]["managedFields"] = new["metadata"]["managedFields"].clone();
                 merged
             }
-            _ => self.with_kept_status(resource, old, new),
+            None => self.with_kept_status(resource, old, new),
         };
         for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
             match old["metadata"].get(field) {
@@ -91,7 +92,8 @@ impl Api {
             }
         }
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
-        admit(resource, &mut new, Some(old))?;
+        builtin::changed(resource, old, &mut new, subresource, &self.environment.now_text());
+        admit(resource, &mut new, Some(old), subresource)?;
         if has_generation(resource) && !wants_same(old, &new) {
             let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
             new["metadata"]["generation"] = generation.into();
@@ -134,7 +136,12 @@ impl Api {
 }
 
 /// Completes an object and checks it.
-pub(super) fn admit(resource: &Resource, object: &mut Value, old: Option<&Value>) -> Result<(), ApiError> {
+pub(super) fn admit(
+    resource: &Resource,
+    object: &mut Value,
+    old: Option<&Value>,
+    subresource: Option<&str>,
+) -> Result<(), ApiError> {
     let name = text(object, "name").to_owned();
     let mut causes = Vec::new();
     match &resource.schema {
@@ -149,7 +156,7 @@ pub(super) fn admit(resource: &Resource, object: &mut Value, old: Option<&Value>
         None => {
             builtin::default(resource, object);
             causes.extend(builtin::metadata::causes(resource, object, old));
-            causes.extend(builtin::validate(resource, object, old));
+            causes.extend(builtin::validate(resource, object, old, subresource));
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(about_kind(resource, &name), causes)) }

@@ -1,13 +1,13 @@
-//! Garbage collection: what an owner leaves behind goes with it, and what is in a namespace with the namespace.
+//! Garbage collection: what has lost its owners goes, and what is in a namespace or of a definition goes with that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::{Api, Deletion, key, object, text};
+use super::family::{Family, done};
+use super::lifecycle::finalizers;
+use super::{Api, Deletion, key, object};
 use crate::resource::{Registry, Resource};
-use crate::status::{ApiError, Reason};
+use crate::status::ApiError;
 use crate::store::{Change, Key, Stored};
 
 impl Api {
@@ -33,7 +33,7 @@ impl Api {
         }
     }
 
-    /// Deletes everything whose owners are gone, and empties namespaces that are to end, until nothing is left to do.
+    /// Deletes everything whose owners are gone or wait for it, and empties namespaces that are to end, until nothing is left to do.
     pub async fn collect(&self) -> Result<usize, ApiError> {
         let mut total = 0;
         loop {
@@ -52,6 +52,7 @@ impl Api {
         // change after the store, and nobody would come back.
         let ending_definitions = self.ending(&registry, "apiextensions.k8s.io", "customresourcedefinitions");
         let mut deleted = 0;
+        let mut family = Family::default();
         let mut seen: BTreeSet<Arc<str>> = BTreeSet::new();
         for resource in registry.iter().filter(|resource| resource.is_stored) {
             // Versions of a resource share their objects.
@@ -61,11 +62,13 @@ impl Api {
             for (key, stored) in self.store().list(&resource.storage, None, None).1 {
                 let is_ending = ending_definitions.contains(&*resource.storage)
                     || resource.namespaced && ending.contains(&*key.namespace);
-                if is_ending || self.is_orphan(&registry, resource, &key, &stored) {
-                    deleted += usize::from(self.discard(resource, &key, &stored).await?);
+                if is_ending {
+                    deleted += usize::from(done(self.discard(resource, &key, &stored).await)?);
                 }
+                family.add(resource, &key, &stored);
             }
         }
+        deleted += self.collect_family(&registry, &family).await?;
         for name in &ending {
             deleted += usize::from(self.end_namespace(&registry, name).await?);
         }
@@ -75,39 +78,13 @@ impl Api {
         Ok(deleted)
     }
 
-    /// Deletes an object, unless somebody else was quicker or it waits for its finalizers already.
+    /// Deletes an object, unless it waits for its finalizers already.
     async fn discard(&self, resource: &Resource, key: &Key, stored: &Stored) -> Result<bool, ApiError> {
         if object(resource, stored)["metadata"]["deletionTimestamp"].is_string() {
             return Ok(false);
         }
-        match self.delete_stored(resource, key, stored, &Deletion::default()).await {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether it has owners, and none of them is there. An owner of a kind that is not served is taken to be there.
-    fn is_orphan(&self, registry: &Registry, resource: &Resource, at: &Key, stored: &Stored) -> bool {
-        // Few objects have owners, and parsing all of them costs more than looking for the word.
-        const WORD: &[u8] = b"\"ownerReferences\"";
-        if !stored.body.windows(WORD.len()).any(|window| window == WORD) {
-            return false;
-        }
-        let object = object(resource, stored);
-        let owners = object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-        !owners.is_empty() && owners.iter().all(|owner| !self.is_there(registry, owner, &at.namespace))
-    }
-
-    fn is_there(&self, registry: &Registry, owner: &Value, namespace: &str) -> bool {
-        let field = |name: &str| owner[name].as_str().unwrap_or_default();
-        let (group, _) = field("apiVersion").split_once('/').unwrap_or(("", ""));
-        let Some(resource) = registry.iter().find(|it| it.group == group && it.kind == field("kind")) else {
-            return true;
-        };
-        let namespace = resource.namespaced.then_some(namespace);
-        let found = self.store().get(&key(resource, namespace, field("name")));
-        found.is_some_and(|stored| text(&object(resource, &stored), "uid") == field("uid"))
+        self.delete_stored(resource, key, stored, &Deletion::default()).await?;
+        Ok(true)
     }
 
     /// The names of those that are to end.
@@ -142,15 +119,10 @@ impl Api {
     async fn end(&self, resource: &Resource, name: &str) -> Result<bool, ApiError> {
         let at = key(resource, None, name);
         let Some(stored) = self.store().get(&at) else { return Ok(false) };
-        let finalizers = &object(resource, &stored)["metadata"]["finalizers"];
-        if finalizers.as_array().is_some_and(|held| !held.is_empty()) {
+        if !finalizers(&object(resource, &stored)).is_empty() {
             return Ok(false);
         }
-        match self.remove(resource, &at, stored.revision, &super::WriteOptions::default()).await {
-            Ok(()) => Ok(true),
-            Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => Ok(false),
-            Err(error) => Err(error),
-        }
+        done(self.remove(resource, &at, stored.revision, &super::WriteOptions::default()).await.map(|()| true))
     }
 }
 

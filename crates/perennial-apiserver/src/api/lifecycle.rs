@@ -18,11 +18,26 @@ pub struct Deletion {
     pub uid: Option<String>,
     /// Only in this state.
     pub resource_version: Option<String>,
-    /// What it owns stays, and forgets its owner.
-    pub orphans_dependents: bool,
+    /// What becomes of what it owns; where nobody says, its finalizers do.
+    pub propagation: Option<Propagation>,
     /// Nothing is deleted, but everything is checked.
     pub dry_run: bool,
 }
+
+/// What becomes of what an object owns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// It goes afterwards.
+    Background,
+    /// It goes first.
+    Foreground,
+    /// It stays, and forgets its owner.
+    Orphan,
+}
+
+/// Holds an object until those are gone that it owns and that keep it from going.
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
 
 /// What came of a deletion.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +69,7 @@ impl Api {
         }
     }
 
-    /// Deletes every object that a selector selects.
+    /// Deletes every object that a selector selects, and returns what they were.
     pub async fn delete_collection(
         &self,
         at: &Objects,
@@ -72,9 +87,13 @@ impl Api {
         let (_, listed) = self.store().list(&resource.storage, at.namespace.as_deref(), None);
         let mut deleted = Vec::new();
         for (key, mut stored) in listed {
-            while selector.selects(&object(&resource, &stored)) {
+            loop {
+                let found = object(&resource, &stored);
+                if !selector.selects(&found) {
+                    break;
+                }
                 match self.delete_stored(&resource, &key, &stored, deletion).await {
-                    Ok(Deleted::Gone(object) | Deleted::Waits(object)) => deleted.push(object),
+                    Ok(_) => deleted.push(found),
                     Err(error) if self.lost_a_race(&error, &key, Some(&stored)) => {
                         let Some(now) = self.store().get(&key) else { break };
                         stored = now;
@@ -98,16 +117,27 @@ impl Api {
         let mut current = object(resource, stored);
         check_preconditions(resource, &current, deletion)?;
         let options = WriteOptions { dry_run: deletion.dry_run, ..WriteOptions::default() };
-        if deletion.orphans_dependents && !deletion.dry_run {
+        let propagation = deletion.propagation.unwrap_or_else(|| by_finalizers(&current));
+        if propagation == Propagation::Orphan && !deletion.dry_run {
             // First, so that nobody takes them for garbage in between.
             self.orphan_dependents(key, &current).await?;
         }
-        let is_held = current["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-        if !is_held && !ends_later(&current) {
+        let was_held_by = finalizers(&current).to_vec();
+        let is_foreground = propagation == Propagation::Foreground;
+        hold(&mut current, |by| by != ORPHAN && (is_foreground || by != FOREGROUND));
+        if is_foreground && !finalizers(&current).iter().any(|by| by == FOREGROUND) {
+            let mut held_by = finalizers(&current).to_vec();
+            held_by.push(FOREGROUND.into());
+            current["metadata"]["finalizers"] = held_by.into();
+        }
+        if finalizers(&current).is_empty() && !ends_later(&current) {
             self.remove(resource, key, stored.revision, &options).await?;
             return Ok(Deleted::Gone(current));
         }
         if current["metadata"]["deletionTimestamp"].is_string() {
+            if finalizers(&current) != was_held_by {
+                current = self.put(resource, key, Expect::Revision(stored.revision), current, &options).await?;
+            }
             return Ok(Deleted::Waits(current));
         }
         current["metadata"]["deletionTimestamp"] = self.environment.now_text().into();
@@ -188,8 +218,33 @@ impl Api {
 
 /// Whether nobody holds an object any more that is to be deleted.
 pub(super) fn is_finished(object: &Value) -> bool {
-    let is_held = object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
-    object["metadata"]["deletionTimestamp"].is_string() && !is_held && !ends_later(object)
+    object["metadata"]["deletionTimestamp"].is_string() && finalizers(object).is_empty() && !ends_later(object)
+}
+
+/// Those who hold an object.
+pub(super) fn finalizers(object: &Value) -> &[Value] {
+    object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Lets an object go, but for some who hold it.
+pub(super) fn hold(object: &mut Value, still: impl Fn(&Value) -> bool) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    let Some(Value::Array(held_by)) = metadata.get_mut("finalizers") else { return };
+    held_by.retain(still);
+    if held_by.is_empty() {
+        metadata.shift_remove("finalizers");
+    }
+}
+
+fn by_finalizers(object: &Value) -> Propagation {
+    let is_held_by = |name: &str| finalizers(object).iter().any(|by| by == name);
+    if is_held_by(ORPHAN) {
+        Propagation::Orphan
+    } else if is_held_by(FOREGROUND) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    }
 }
 
 /// Whether the garbage collector has to empty it before it can go: namespaces, and definitions of resources.
@@ -199,7 +254,7 @@ fn ends_later(object: &Value) -> bool {
 }
 
 /// Removes an owner from an object; returns whether it was one.
-fn forget(object: &mut Value, uid: &str) -> bool {
+pub(super) fn forget(object: &mut Value, uid: &str) -> bool {
     let Some(metadata) = object["metadata"].as_object_mut() else { return false };
     let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return false };
     let before = owners.len();

@@ -3,6 +3,7 @@
 mod admit;
 mod collect;
 mod crd;
+mod family;
 mod fields;
 mod identify;
 mod lifecycle;
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 use crate::definition::{self, is_definition};
 use crate::environment::Environment;
+use crate::listen::User;
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -25,7 +27,7 @@ use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
 use identify::Sent;
 
 use crd::Served;
-pub use lifecycle::{Deleted, Deletion};
+pub use lifecycle::{Deleted, Deletion, Propagation};
 
 /// A server's objects and what may be done with them.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// Who writes, as `metadata.managedFields` names it; empty where nobody said.
     pub manager: String,
+    /// Who writes, where that is known.
+    pub user: Option<User>,
 }
 
 /// What happens to fields that the schema does not have.
@@ -195,8 +199,8 @@ impl Api {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(ApiError::new(Reason::MethodNotAllowed, why));
         }
-        self.born(resource, &mut new);
-        admit::admit(resource, &mut new, None)?;
+        self.born(resource, &mut new, options);
+        admit::admit(resource, &mut new, None, None)?;
         let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
         self.check_namespace(resource, at, &key.name)?;
         if fields == Fields::OfWriter {

@@ -1,18 +1,15 @@
 //! The verbs, on values.
 
+mod endings;
 mod rules;
-
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use serde_json::json;
 
 use super::*;
+use crate::fixtures::{self, environment};
 
 fn api() -> Api {
-    static COUNT: AtomicU8 = AtomicU8::new(0);
-    let environment =
-        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [COUNT.fetch_add(1, Ordering::Relaxed); 16]);
-    Api::new(Store::memory(), environment)
+    Api::new(Store::memory(), environment())
 }
 
 fn at(plural: &str, namespace: &str, name: &str) -> Objects {
@@ -25,6 +22,10 @@ fn at(plural: &str, namespace: &str, name: &str) -> Objects {
         name: some(name),
         subresource: None,
     }
+}
+
+fn definitions(name: &str) -> Objects {
+    Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", name) }
 }
 
 async fn with_namespace() -> Api {
@@ -180,21 +181,13 @@ async fn a_long_list_comes_in_parts() {
 #[tokio::test]
 async fn a_definition_defines_a_resource() {
     let api = with_namespace().await;
-    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
-    let definition = json!({
-        "metadata": {"name": "shelves.shop.test"},
-        "spec": {
-            "group": "shop.test", "scope": "Namespaced",
-            "names": {"plural": "shelves", "kind": "Shelf"},
-            "versions": [{
-                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-                    "spec": {"type": "object", "required": ["size"], "properties": {
-                        "size": {"type": "integer", "maximum": 9}, "wood": {"type": "string", "default": "oak"}}},
-                    "status": {"type": "object", "properties": {"full": {"type": "boolean"}}}}}}
-            }]
-        }
-    });
+    let definitions = definitions("");
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "required": ["size"], "properties": {
+            "size": {"type": "integer", "maximum": 9}, "wood": {"type": "string", "default": "oak"}}},
+        "status": {"type": "object", "properties": {"full": {"type": "boolean"}}}}});
+    let mut definition = fixtures::definition("shelves.shop.test", "Shelf", "Namespaced", &schema);
+    definition["spec"]["versions"][0]["subresources"] = json!({"status": {}});
     api.create(&definitions, definition, &options()).await.unwrap();
     let shelves = |name: &str| Objects { group: "shop.test".to_owned(), ..at("shelves", "shop", name) };
     let shelf = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec, "status": {"full": true}});
@@ -239,15 +232,8 @@ async fn a_definition_defines_a_resource() {
 #[tokio::test]
 async fn a_definition_is_established_at_once_and_must_be_one() {
     let api = with_namespace().await;
-    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
-    let definition = json!({
-        "metadata": {"name": "shelves.shop.test"},
-        "spec": {
-            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]
-        }
-    });
+    let definitions = definitions("");
+    let definition = fixtures::shelves();
     let made = api.create(&definitions, definition.clone(), &options()).await.unwrap().object;
     let conditions = made["status"]["conditions"].as_array().unwrap();
     let conditions: Vec<_> = conditions.iter().map(|it| (it["type"].as_str().unwrap(), &it["status"])).collect();
@@ -348,13 +334,7 @@ async fn the_collector_notices_by_itself() {
 }
 
 fn on_disk(directory: &std::path::Path) -> Arc<Api> {
-    let count = std::sync::atomic::AtomicU64::new(1);
-    let random = move || {
-        let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        [number.to_be_bytes(), number.to_be_bytes()].concat().try_into().unwrap()
-    };
-    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), random);
-    Arc::new(Api::new(Store::open(&directory.join("db")).unwrap(), environment))
+    Arc::new(Api::new(Store::open(&directory.join("db")).unwrap(), environment()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -391,15 +371,8 @@ async fn everybody_gets_through_who_asks_for_no_version() {
 async fn a_definition_is_served_although_its_writer_went_away() {
     let directory = tempfile::tempdir().unwrap();
     let api = on_disk(directory.path());
-    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
-    let definition = json!({
-        "metadata": {"name": "shelves.shop.test"},
-        "spec": {
-            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]
-        }
-    });
+    let definitions = definitions("");
+    let definition = fixtures::shelves();
     let options = options();
     tokio::select! {
         biased;

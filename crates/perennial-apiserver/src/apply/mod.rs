@@ -196,9 +196,18 @@ fn ignored(types: &Types, writer: &Writer<'_>) -> FieldSet {
     };
     let mut ignored = FieldSet::default();
     fields.iter().for_each(|field| ignored.insert(&[Element::field(field)]));
-    if types.is_core("Namespace") {
+    let mut ignore = |above: &str, field: &str| ignored.insert(&[Element::field(above), Element::field(field)]);
+    if types.is("", "Namespace") {
         // The server says who has to empty it.
-        ignored.insert(&[Element::field("spec"), Element::field("finalizers")]);
+        ignore("spec", "finalizers");
+    }
+    if types.is("certificates.k8s.io", "CertificateSigningRequest") {
+        // Who decides makes no certificate, and the other way round; and what was requested stays as it is.
+        match writer.subresource {
+            Some("approval") => ignore("status", "certificate"),
+            Some(_) => ignore("status", "conditions"),
+            None => ignored.insert(&[Element::field("spec")]),
+        }
     }
     ignored
 }

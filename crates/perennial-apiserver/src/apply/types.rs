@@ -77,9 +77,9 @@ impl Types {
         }
     }
 
-    /// Whether it is this kind of the core group.
-    pub(super) fn is_core(&self, wanted: &str) -> bool {
-        matches!(&self.origin, Origin::Builtin { group, kind } if group.is_empty() && kind == wanted)
+    /// Whether it is this built-in kind.
+    pub(super) fn is(&self, of_group: &str, wanted: &str) -> bool {
+        matches!(&self.origin, Origin::Builtin { group, kind } if group == of_group && kind == wanted)
     }
 
     /// What is wrong with an object: it has fields that its type has not, values of other types, or entries of lists

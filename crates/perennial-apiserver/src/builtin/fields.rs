@@ -27,6 +27,12 @@ pub(super) type Table = BTreeMap<&'static str, BTreeMap<&'static str, Shape>>;
 
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| table(include_str!("fields.txt")));
 
+/// The fields of a type; none where everything in it is taken as it comes.
+#[cfg(test)]
+pub(crate) fn names(of: &str) -> Option<Vec<&'static str>> {
+    TABLE.get(of).map(|fields| fields.keys().copied().collect())
+}
+
 /// What is wrong with a built-in object that is applied: that it has unknown fields, and values of other types.
 pub(crate) fn faults(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! Services: what a server fills in, and what their ports must be.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cause;
 use crate::names;
@@ -15,7 +15,11 @@ pub(super) fn default(object: &mut Value) {
         if let Some(port) = port.as_object_mut() {
             port.entry("protocol").or_insert_with(|| "TCP".into());
             let number = port.get("port").cloned().unwrap_or_default();
-            port.entry("targetPort").or_insert(number);
+            let target = port.entry("targetPort").or_insert(Value::Null);
+            // Who writes JSON from a struct says 0 where nothing was said.
+            if target.is_null() || *target == json!(0) || *target == json!("") {
+                *target = number;
+            }
         }
     }
 }
@@ -61,7 +65,6 @@ pub(super) fn causes(object: &Value) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn check(spec: &Value) -> Vec<String> {
         let mut service = json!({"spec": spec});
@@ -75,6 +78,7 @@ mod tests {
         assert_eq!(check(&json!({"clusterIP": "None"})), [""; 0]);
         assert_eq!(check(&json!({"type": "ExternalName"})), [""; 0]);
         assert_eq!(check(&json!({"ports": [{"port": 443, "targetPort": "https"}]})), [""; 0]);
+        assert_eq!(check(&json!({"ports": [{"port": 443, "targetPort": 0}]})), [""; 0]);
         assert_eq!(check(&json!({"ports": [{"port": 0}]})), ["spec.ports[0].port", "spec.ports[0].targetPort"]);
         let unnamed = json!({"ports": [{"port": 1}, {"port": 2}]});
         assert_eq!(check(&unnamed), ["spec.ports[0].name", "spec.ports[1].name"]);

@@ -8,7 +8,7 @@ use super::body::read;
 use super::options::{Options, invalid, unsupported};
 use super::query::Query;
 use super::respond::{self, Shape, respond};
-use crate::api::{Deleted, Deletion};
+use crate::api::{Deleted, Deletion, Propagation};
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
 
@@ -37,13 +37,17 @@ pub(super) async fn deletion(request: Request<Body>, query: &Query) -> Result<De
     Ok(Deletion {
         uid: text(&options["preconditions"]["uid"]),
         resource_version: text(&options["preconditions"]["resourceVersion"]),
-        orphans_dependents: policy == Some("Orphan") || orphans == Some(true),
+        propagation: match (policy, orphans) {
+            (Some("Orphan"), _) | (_, Some(true)) => Some(Propagation::Orphan),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some(_), _) | (_, Some(false)) => Some(Propagation::Background),
+            (None, None) => None,
+        },
         // Where only one of the two says that nothing must change, nothing does.
         dry_run: query.is_dry_run(Options::Delete)? || *dry_run == json!(["All"]),
     })
 }
 
-/// Foreground is done as Background: the owner goes first, and nobody here waits for its dependents.
 const POLICIES: &[&str] = &["Foreground", "Background", "Orphan", "nil"];
 
 fn check_kind(options: &Value) -> Result<(), ApiError> {

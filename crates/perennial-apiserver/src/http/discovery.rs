@@ -98,9 +98,10 @@ fn aggregated_resource(resource: &Resource) -> Value {
             entry[field] = json!(values);
         }
     }
-    if resource.has_status {
-        entry["subresources"] =
-            json!([{"subresource": "status", "responseKind": kind, "verbs": ["get", "patch", "update"]}]);
+    let subresource = |name| json!({"subresource": name, "responseKind": kind, "verbs": ["get", "patch", "update"]});
+    let subresources: Vec<Value> = resource.subresources().map(subresource).collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
     }
     entry
 }
@@ -157,12 +158,12 @@ fn group_version(resources: &[&Resource], group: &str, version: &str) -> Result<
             }
         }
         list.push(entry);
-        if resource.has_status {
-            list.push(json!({
-                "name": format!("{}/status", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+        list.extend(resource.subresources().map(|name| {
+            json!({
+                "name": format!("{}/{name}", resource.plural), "singularName": "", "namespaced": resource.namespaced,
                 "kind": resource.kind, "verbs": ["get", "patch", "update"],
-            }));
-        }
+            })
+        }));
     }
     if list.is_empty() {
         return Err(ApiError::no_such_path());

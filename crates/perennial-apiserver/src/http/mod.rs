@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{Method, Request, Response, header};
+use axum::http::{Method, Request, Response};
 use serde_json::{Value, json};
 
 use crate::api::{Api, WriteOptions, Written};
@@ -27,8 +27,10 @@ use crate::status::{ApiError, Reason};
 use body::{Kind, read};
 use deletion::{deleted, deletion};
 use options::Options;
-use query::Query;
+use query::{Query, Writer};
 use respond::{Rest, Shape, respond};
+
+pub(crate) use respond::refusal;
 
 /// The API as a service.
 pub fn router(api: Arc<Api>) -> Router {
@@ -38,7 +40,7 @@ pub fn router(api: Arc<Api>) -> Router {
 async fn serve(State(api): State<Arc<Api>>, request: Request<Body>) -> Response<Body> {
     match answer(&api, request).await {
         Ok(response) => response,
-        Err(error) => respond::error(&error),
+        Err(error) => refusal(&error),
     }
 }
 
@@ -54,8 +56,7 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
     let resource = api.resource(at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let shape = Shape::wanted(&request, &query, api.now())?;
-    let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-    let agent = agent.to_owned();
+    let writer = Writer::of(&request);
     check_subresource(&resource, at)?;
     if !resource.is_stored {
         return review(&resource, at, request).await;
@@ -69,17 +70,17 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
         (Method::GET, None) => list(api, &resource, at, &query, shape),
         (Method::POST, None) => {
             let (body, _) = read(request).await?;
-            let written = api.create(at, body, &query.write_options(Options::Create, &agent)?).await?;
+            let written = api.create(at, body, &query.write_options(Options::Create, &writer)?).await?;
             Ok(respond::written(&resource, shape, &written))
         }
         (Method::PUT, Some(_)) => {
             let (body, _) = read(request).await?;
-            let written = api.update(at, body, &query.write_options(Options::Update, &agent)?).await?;
+            let written = api.update(at, body, &query.write_options(Options::Update, &writer)?).await?;
             Ok(respond::written(&resource, shape, &written))
         }
         (Method::PATCH, Some(_)) => {
             let (body, kind) = read(request).await?;
-            let options = query.write_options(Options::Patch, &agent)?;
+            let options = query.write_options(Options::Patch, &writer)?;
             let written = if kind == Kind::Apply {
                 api.apply(at, body, query.apply_force()?, &options).await?
             } else {
@@ -114,7 +115,7 @@ fn wrong_method() -> ApiError {
 fn check_subresource(resource: &Resource, at: &Objects) -> Result<(), ApiError> {
     match at.subresource.as_deref() {
         None => Ok(()),
-        Some("status") if resource.has_status => Ok(()),
+        Some(name) if resource.subresources().any(|it| it == name) => Ok(()),
         Some(_) if resource.schema.is_some() => {
             Err(ApiError::not_found(crate::api::about(resource, at.name.as_deref().unwrap_or_default())))
         }

@@ -3,16 +3,35 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::{Request, header};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 
 use super::options::{Options, forbidden, required, unsupported};
 use crate::api::{FieldValidation, WriteOptions};
+use crate::listen::User;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::{ApiError, Reason};
 use crate::store::Key;
 use crate::table::Include;
 use serde_json::{Value, json};
+
+/// Who sent a request.
+#[derive(Debug, Clone)]
+pub(super) struct Writer {
+    /// The program, as it calls itself.
+    agent: String,
+    /// The user, where one is known.
+    user: Option<User>,
+}
+
+impl Writer {
+    pub(super) fn of(request: &Request<Body>) -> Writer {
+        let agent = request.headers().get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        Writer { agent: agent.unwrap_or_default().to_owned(), user: request.extensions().get::<User>().cloned() }
+    }
+}
 
 /// The query of a request.
 #[derive(Debug, Clone)]
@@ -45,8 +64,8 @@ impl Query {
         Ok(value == "All")
     }
 
-    /// How a write is meant; `agent` is who writes where the query does not say it.
-    pub(super) fn write_options(&self, options: Options, agent: &str) -> Result<WriteOptions, ApiError> {
+    /// How a write is meant; the writer's program has its name in it where the query gives no other.
+    pub(super) fn write_options(&self, options: Options, writer: &Writer) -> Result<WriteOptions, ApiError> {
         let given = self.get("fieldValidation");
         let (field_validation, causes) = match given {
             "" | "Warn" => (FieldValidation::Warn, Vec::new()),
@@ -58,7 +77,8 @@ impl Query {
             }
         };
         options.refuse(causes)?;
-        Ok(WriteOptions { dry_run: self.is_dry_run(options)?, field_validation, manager: self.manager(agent)? })
+        let (dry_run, manager) = (self.is_dry_run(options)?, self.manager(&writer.agent)?);
+        Ok(WriteOptions { dry_run, field_validation, manager, user: writer.user.clone() })
     }
 
     /// What the query says about a deletion, as a body would.

@@ -98,7 +98,8 @@ pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
     response
 }
 
-pub(super) fn error(error: &ApiError) -> Response<Body> {
+/// Sends why something is refused.
+pub(crate) fn refusal(error: &ApiError) -> Response<Body> {
     json(error.code, &error.to_status())
 }
 

@@ -2,21 +2,16 @@
 
 mod rules;
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
 use axum::body::to_bytes;
 use serde_json::Value;
 use tower::ServiceExt;
 
 use super::*;
-use crate::environment::Environment;
+use crate::fixtures::{self, environment};
 use crate::store::Store;
 
 fn service() -> Router {
-    static COUNT: AtomicU8 = AtomicU8::new(0);
-    let environment =
-        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [COUNT.fetch_add(1, Ordering::Relaxed); 16]);
-    router(Arc::new(Api::new(Store::memory(), environment)))
+    router(Arc::new(Api::new(Store::memory(), environment())))
 }
 
 struct Answer {
@@ -47,6 +42,7 @@ async fn post(service: &Router, uri: &str, body: Value) -> Answer {
 }
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 async fn shop() -> Router {
     let service = service();
@@ -240,8 +236,7 @@ async fn what_leaves_a_selection_is_deleted_for_its_watcher() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_is_told_how_far_it_came() {
-    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [7; 16])
-        .with_bookmarks(std::time::Duration::from_secs(60));
+    let environment = environment().with_bookmarks(std::time::Duration::from_secs(60));
     let service = router(Arc::new(Api::new(Store::memory(), environment)));
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     let started = tokio::time::Instant::now();
@@ -364,22 +359,12 @@ async fn a_review_of_nothing_is_refused() {
 
 #[tokio::test]
 async fn a_watch_ends_with_the_definition_of_its_resource() {
-    let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), || [7; 16]);
-    let api = Arc::new(Api::new(Store::memory(), environment));
+    let api = Arc::new(Api::new(Store::memory(), environment()));
     let service = router(api.clone());
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let definition = json!({
-        "metadata": {"name": "shelves.shop.test"},
-        "spec": {
-            "group": "shop.test", "scope": "Cluster", "names": {"plural": "shelves", "kind": "Shelf"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]
-        }
-    });
-    assert_eq!(post(&service, definitions, definition).await.code, 201);
+    assert_eq!(post(&service, DEFINITIONS, fixtures::shelves()).await.code, 201);
     let request = Request::get("/apis/shop.test/v1/shelves?watch=true").body(Body::empty()).unwrap();
     let watch = service.clone().oneshot(request).await.unwrap();
-    send(&service, "DELETE", &format!("{definitions}/shelves.shop.test"), &[], Value::Null).await;
+    send(&service, "DELETE", &format!("{DEFINITIONS}/shelves.shop.test"), &[], Value::Null).await;
     api.collect().await.unwrap();
     let whole = tokio::time::timeout(std::time::Duration::from_secs(10), to_bytes(watch.into_body(), usize::MAX));
     assert!(whole.await.expect("the watch ends").unwrap().is_empty());

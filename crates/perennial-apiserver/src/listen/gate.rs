@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, BodyDataStream, Bytes, HttpBody};
-use axum::http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, Response, header};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt, TakeUntil};
 use http_body_util::Limited;
@@ -142,7 +142,7 @@ fn is_watch<B>(request: &Request<B>) -> bool {
 }
 
 fn refusal(error: &ApiError) -> Response<Body> {
-    let mut response = json(error.code, &error.to_status());
+    let mut response = crate::http::refusal(error);
     if error.reason == Reason::TooManyRequests {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
@@ -153,11 +153,4 @@ fn too_late() -> Response<Body> {
     let message =
         "the server was unable to return a response in the time allotted, but may still be processing the request";
     refusal(&ApiError::new(Reason::Timeout, message))
-}
-
-fn json(code: u16, value: &serde_json::Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(value.to_string()));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Change, Key, Stored};
+use super::{Change, Durable, Key, Stored};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -135,11 +135,6 @@ impl Disk {
         Ok(revision.optional()?.unwrap_or(0).cast_unsigned())
     }
 
-    /// Writes all of it, or nothing; on return it is on the disk.
-    pub(super) fn commit(&mut self, changes: &[Change]) -> Result<(), String> {
-        self.try_commit(changes).map_err(|error| error.to_string())
-    }
-
     fn try_commit(&mut self, changes: &[Change]) -> rusqlite::Result<()> {
         let Some(last) = changes.last() else { return Ok(()) };
         let transaction = self.connection.transaction()?;
@@ -168,6 +163,12 @@ impl Disk {
     }
 }
 
+impl Durable for Disk {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), String> {
+        self.try_commit(changes).map_err(|error| error.to_string())
+    }
+}
+
 /// Keys are in there: nobody else reads it, nor its directory if that is new.
 fn create_private(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent()
@@ -178,6 +179,12 @@ fn create_private(path: &Path) -> io::Result<()> {
         fs::set_permissions(parent, PermissionsExt::from_mode(0o700))?;
     }
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    // It may have been there before, for everybody to read.
-    file.set_permissions(PermissionsExt::from_mode(0o600))
+    // It may have been there before, for everybody to read, and so may its log, which has the same in it.
+    file.set_permissions(PermissionsExt::from_mode(0o600))?;
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    match fs::set_permissions(&log, PermissionsExt::from_mode(0o600)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }

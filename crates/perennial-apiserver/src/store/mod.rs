@@ -88,9 +88,15 @@ pub struct Store {
 struct Shared {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    disk: Option<Arc<Mutex<Disk>>>,
+    disk: Option<Mutex<Box<dyn Durable>>>,
     /// The revision up to which everything is acknowledged.
     acknowledged: watch::Sender<u64>,
+}
+
+/// What a write outlives the process in.
+trait Durable: Send {
+    /// Writes all of it, or nothing; on return it cannot be lost any more.
+    fn commit(&mut self, changes: &[Change]) -> Result<(), String>;
 }
 
 /// What is acknowledged.
@@ -117,10 +123,10 @@ impl Store {
     /// A store in this file, made if it does not exist. Only one process may have it open.
     pub fn open(path: &Path) -> Result<Store, OpenError> {
         let (disk, objects, revision) = Disk::open(path)?;
-        Ok(Store::new(objects, revision, Some(disk)))
+        Ok(Store::new(objects, revision, Some(Box::new(disk))))
     }
 
-    fn new(objects: BTreeMap<Key, Stored>, revision: u64, disk: Option<Disk>) -> Store {
+    fn new(objects: BTreeMap<Key, Stored>, revision: u64, disk: Option<Box<dyn Durable>>) -> Store {
         let mut by_resource: HashMap<Arc<str>, u64> = HashMap::new();
         for (key, stored) in &objects {
             let latest = by_resource.entry(key.resource.clone()).or_default();
@@ -130,7 +136,7 @@ impl Store {
         let shared = Shared {
             state: Mutex::new(state),
             queue: Mutex::default(),
-            disk: disk.map(|disk| Arc::new(Mutex::new(disk))),
+            disk: disk.map(Mutex::new),
             acknowledged: watch::Sender::new(revision),
         };
         Store { shared: Arc::new(shared) }
@@ -184,7 +190,7 @@ impl Store {
                 }
             }
         }
-        let lost = |_| Err(WriteError::Disk { why: "the process is ending".to_owned() });
+        let lost = |_| Err(WriteError::Disk { why: "it was interrupted".to_owned() });
         outcome.await.unwrap_or_else(lost)
     }
 
@@ -210,6 +216,7 @@ impl Shared {
 
     /// Commits until nobody waits.
     fn commit_all(&self) {
+        let _leader = Leader(self);
         loop {
             let batch = {
                 let mut queue = self.queue();
@@ -286,6 +293,19 @@ impl Shared {
             answers.push((answer, revision));
         }
         (changes, answers, refused)
+    }
+}
+
+/// Whoever commits for everybody. If that ends in a panic, those who wait for it are told, and the next one can lead.
+struct Leader<'s>(&'s Shared);
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = self.0.queue();
+            queue.is_committing = false;
+            queue.waiting.clear();
+        }
     }
 }
 

@@ -178,3 +178,54 @@ async fn the_past_is_forgotten_beyond_a_limit() {
     assert!(matches!(store.changes_after(0), Err(TooOld { asked: 0, .. })));
     assert!(store.changes_after(39).is_ok());
 }
+
+/// A disk with some trouble at the first write, which goes on until somebody else waits, too.
+struct Troubled {
+    trouble: Option<fn() -> Result<(), String>>,
+    begun: Arc<tokio::sync::Notify>,
+    others_wait: std::sync::mpsc::Receiver<()>,
+}
+
+impl Durable for Troubled {
+    fn commit(&mut self, _: &[Change]) -> Result<(), String> {
+        let Some(trouble) = self.trouble.take() else { return Ok(()) };
+        self.begun.notify_one();
+        self.others_wait.recv_timeout(PATIENCE).expect("somebody else writes");
+        trouble()
+    }
+}
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What becomes of the write in trouble, of one that waits for it, and of one afterwards.
+async fn after_trouble(trouble: fn() -> Result<(), String>) -> [Result<u64, WriteError>; 3] {
+    let (begun, (wait, others_wait)) = (Arc::<tokio::sync::Notify>::default(), std::sync::mpsc::channel());
+    let disk = Troubled { trouble: Some(trouble), begun: begun.clone(), others_wait };
+    let store = Store::new(BTreeMap::new(), 0, Some(Box::new(disk)));
+    let second = async {
+        begun.notified().await;
+        // In this order: it waits, and then it is told that it does.
+        let told = async { wait.send(()).expect("the disk waits for it") };
+        futures_util::future::join(store.write(put("b", Expect::Absent, "1")), told).await.0
+    };
+    let all = async {
+        let (first, second) = tokio::join!(store.write(put("a", Expect::Absent, "1")), second);
+        [first, second, store.write(put("c", Expect::Absent, "1")).await]
+    };
+    tokio::time::timeout(PATIENCE, all).await.expect("everybody gets an answer")
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_may_take_the_next_write() {
+    let [first, second, third] = after_trouble(|| Err("full".to_owned())).await;
+    assert_eq!(first, Err(WriteError::Disk { why: "full".to_owned() }));
+    assert_eq!((second, third), (Ok(1), Ok(2)));
+}
+
+#[tokio::test]
+async fn a_panic_while_writing_is_told_to_all_who_wait_and_the_next_write_is_made() {
+    let [first, second, third] = after_trouble(|| panic!("the disk is on fire")).await;
+    let interrupted = Err(WriteError::Disk { why: "it was interrupted".to_owned() });
+    assert_eq!([&first, &second], [&interrupted, &interrupted]);
+    assert_eq!(third, Ok(1));
+}

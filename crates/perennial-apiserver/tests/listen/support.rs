@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use perennial_apiserver::api::Api;
-use perennial_apiserver::environment::Environment;
+use perennial_apiserver::environment::{Environment, counting};
 use perennial_apiserver::http::router;
 use perennial_apiserver::listen::{Authenticator, Limits, Presented, Settings, Tokens, User, serve, server_config};
 use perennial_apiserver::store::Store;
@@ -175,8 +175,7 @@ fn tls(identity: Identity, client_ca: &Ca) -> Arc<ServerConfig> {
 }
 
 fn app(go_on: Arc<Notify>) -> Router {
-    static COUNT: AtomicU8 = AtomicU8::new(0);
-    let environment = Environment::new(|| NOW.parse().unwrap(), || [COUNT.fetch_add(1, Ordering::Relaxed); 16]);
+    let environment = Environment::new(|| NOW.parse().unwrap(), counting());
     let who = |user: Option<Extension<User>>, request: Request| async move {
         assert!(!request.headers().contains_key("authorization"));
         user.map(|Extension(user)| user.name).unwrap_or_default()

@@ -91,6 +91,7 @@ const FILES: &[(&str, &str)] = &[
     ("patches.yaml", include_str!("cases/patches.yaml")),
     ("deletion.yaml", include_str!("cases/deletion.yaml")),
     ("built_in.yaml", include_str!("cases/built_in.yaml")),
+    ("certificates.yaml", include_str!("cases/certificates.yaml")),
     ("custom.yaml", include_str!("cases/custom.yaml")),
     ("pki.yaml", include_str!("cases/pki.yaml")),
     ("forms.yaml", include_str!("cases/forms.yaml")),

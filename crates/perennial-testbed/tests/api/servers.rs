@@ -1,17 +1,15 @@
 //! The two servers, and conversations with them.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::Request;
 use kube_client::{Client, client::Body};
-use perennial_apiserver::{api::Api, environment::Environment, http::router, store::Store};
+use perennial_apiserver::{
+    api::Api,
+    environment::{Environment, counting},
+    http::router,
+    store::Store,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -52,13 +50,7 @@ impl Server {
 
     /// Ours, in this process.
     pub(crate) fn embedded() -> Server {
-        let numbers = AtomicU64::new(1);
-        let random = move || {
-            let number = numbers.fetch_add(1, Ordering::Relaxed);
-            let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            [mixed.to_be_bytes(), number.to_be_bytes()].concat().try_into().unwrap()
-        };
-        let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), random);
+        let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), counting());
         let api = Api::new(Store::memory(), environment);
         Server { client: Client::new(router(Arc::new(api)), "default") }
     }

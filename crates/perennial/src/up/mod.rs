@@ -3,6 +3,8 @@
 mod cluster;
 mod door;
 mod identity;
+#[cfg(test)]
+mod tests;
 mod wishes;
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -75,7 +77,10 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
         writeln!(out, "Everything is in place in {}", directory.display())?;
     } else {
         announce(out, &directory, address, if is_new { "new" } else { "continued" })?;
-        let caretaker = tokio::spawn(take_care(api.clone(), door.clone(), identity));
+        let warn = |error: &anyhow::Error| {
+            talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
+        };
+        let caretaker = tokio::spawn(take_care(api.clone(), door.clone(), identity, RETRY_AFTER, warn));
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -89,8 +94,15 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     Ok(())
 }
 
-/// Renews the server's own certificates in time, while connections go on.
-async fn take_care(api: Arc<Api>, door: Door, mut identity: Identity) {
+/// Renews the server's own certificates in time, while connections go on. What cannot be renewed is told, and tried
+/// again.
+async fn take_care(
+    api: Arc<Api>,
+    door: Door,
+    mut identity: Identity,
+    retry_after: Duration,
+    warn: impl Fn(&anyhow::Error),
+) {
     loop {
         let left = clock::now().duration_until(identity.refresh_at());
         let left = Duration::try_from(left).unwrap_or_default();
@@ -100,8 +112,8 @@ async fn take_care(api: Arc<Api>, door: Door, mut identity: Identity) {
             Ok(renewed) => identity = renewed,
             // What is there is still good for a while; a full disk may not be full for ever.
             Err(error) => {
-                talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
-                tokio::time::sleep(RETRY_AFTER).await;
+                warn(&error);
+                tokio::time::sleep(retry_after).await;
             }
         }
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{bail, ensure};
 use ipnet::IpNet;
+use perennial_apiserver::names::is_dns_subdomain;
 
 /// What was asked for. What is absent is not asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,16 +81,8 @@ pub(crate) fn parse_node(text: &str) -> anyhow::Result<(String, IpAddr)> {
 
 /// A DNS name in lower case.
 pub(crate) fn parse_domain(text: &str) -> anyhow::Result<String> {
-    let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let is_label = |label: &str| {
-        let bytes = label.as_bytes();
-        label.len() <= 63
-            && is_edge(bytes.first())
-            && is_edge(bytes.last())
-            && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
-    };
     ensure!(
-        text.len() <= 253 && text.split('.').all(is_label),
+        is_dns_subdomain(text) && text.split('.').all(|label| label.len() <= 63),
         "{text:?} is no DNS name: labels of lower case letters, digits and '-', with dots between them"
     );
     Ok(text.to_owned())
@@ -122,6 +115,8 @@ mod tests {
         for wrong in ["n", "=10.0.0.4", "N=10.0.0.4", "n=10.0.0", "-n=10.0.0.4", "n_=10.0.0.4"] {
             assert!(parse_node(wrong).is_err(), "{wrong}");
         }
+        // What DNS cannot have is no name of a machine, whatever else may be called so.
+        assert!(parse_domain(&"n".repeat(63)).is_ok() && parse_domain(&"n".repeat(64)).is_err());
     }
 
     #[test]

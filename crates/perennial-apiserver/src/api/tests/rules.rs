@@ -9,18 +9,11 @@ fn strict() -> WriteOptions {
 /// An API with shelves, and where these are.
 async fn with_shelves() -> (Api, impl Fn(&str) -> Objects) {
     let api = with_namespace().await;
-    let definitions = Objects { group: "apiextensions.k8s.io".to_owned(), ..at("customresourcedefinitions", "", "") };
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
         "size": {"type": "integer"}
     }}}});
-    let definition = json!({
-        "metadata": {"name": "shelves.shop.test"},
-        "spec": {
-            "group": "shop.test", "scope": "Namespaced", "names": {"plural": "shelves", "kind": "Shelf"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]
-        }
-    });
-    api.create(&definitions, definition, &options()).await.unwrap();
+    let definition = fixtures::definition("shelves.shop.test", "Shelf", "Namespaced", &schema);
+    api.create(&definitions(""), definition, &options()).await.unwrap();
     (api, |name: &str| Objects { group: "shop.test".to_owned(), ..at("shelves", "shop", name) })
 }
 
@@ -155,10 +148,7 @@ async fn a_patch_does_not_answer_for_what_became_unknown() {
     let mut large = shelf(json!({"name": "a"}));
     large["spec"]["size"] = 5.into();
     api.create(&shelves(""), large, &options()).await.unwrap();
-    let definition = Objects {
-        group: "apiextensions.k8s.io".to_owned(),
-        ..at("customresourcedefinitions", "", "shelves.shop.test")
-    };
+    let definition = definitions("shelves.shop.test");
     let smaller = json!({"spec": {"versions": [{"name": "v1", "served": true, "storage": true, "schema": {
         "openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}
     }}]}});

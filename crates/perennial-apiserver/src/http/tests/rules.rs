@@ -89,13 +89,7 @@ async fn an_object_that_waits_has_no_grace() {
 
 #[tokio::test]
 async fn what_is_orphaned_forgets_its_owner_and_stays() {
-    let api = Arc::new(Api::new(
-        Store::memory(),
-        Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), {
-            let count = AtomicU8::new(0);
-            move || [count.fetch_add(1, Ordering::Relaxed); 16]
-        }),
-    ));
+    let api = Arc::new(Api::new(Store::memory(), environment()));
     let service = router(api.clone());
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
     let owner = |made: &Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]});
@@ -207,17 +201,33 @@ async fn a_table_has_as_much_of_its_objects_as_asked() {
     assert_eq!(metadata["columnDefinitions"][1]["type"], "string");
 }
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+#[tokio::test]
+async fn a_field_of_a_message_that_is_not_known_is_refused_and_named() {
+    let service = shop().await;
+    // A ConfigMap with a name, and something in field 9.
+    let object = b"\x0a\x03\x0a\x01a\x4a\x01x";
+    let sent = async |object: &[u8]| {
+        let envelope = &b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12"[..];
+        let body = [envelope, &[u8::try_from(object.len()).unwrap()], object];
+        let request = Request::post(MAPS).header("content-type", "application/vnd.kubernetes.protobuf");
+        let response = service.clone().oneshot(request.body(Body::from(body.concat())).unwrap()).await.unwrap();
+        let code = response.status().as_u16();
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (code, serde_json::from_slice::<Value>(&bytes).unwrap())
+    };
+    let (code, status) = sent(object).await;
+    assert_eq!((code, &status["reason"]), (415, &json!("UnsupportedMediaType")));
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("field 9 of ConfigMap is not known"), "{message}");
+    assert_eq!(get(&service, &format!("{MAPS}/a")).await.code, 404);
+    assert_eq!(sent(&object[..5]).await.0, 201);
+}
 
 /// A service that serves things; `subresources` are those that they have.
 async fn service_with_things(subresources: Value) -> Router {
     let service = service();
-    let definition = json!({
-        "metadata": {"name": "things.example.test"},
-        "spec": {"group": "example.test", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": subresources,
-                "schema": {"openAPIV3Schema": {"type": "object"}}}]}
-    });
+    let mut definition = fixtures::definition("things.example.test", "Thing", "Namespaced", &json!({"type": "object"}));
+    definition["spec"]["versions"][0]["subresources"] = subresources;
     assert_eq!(post(&service, DEFINITIONS, definition).await.code, 201);
     service
 }
