@@ -22,6 +22,7 @@ use perennial_core::trust::CertificateId;
 use perennial_core::wiring::Wiring;
 use perennial_x509::{Certificate, IssueError, IssuerError, KeyError, KeyPool, PendingKey};
 
+use crate::brief;
 use crate::library::Library;
 use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
@@ -65,7 +66,7 @@ pub enum ActError {
         object: ObjectRef,
     },
     /// The server does not let us read it.
-    #[error("failed to read {object}: {source}")]
+    #[error("failed to read {object}: {}", brief(source))]
     Read {
         /// The object.
         object: ObjectRef,
@@ -73,7 +74,7 @@ pub enum ActError {
         source: Box<kube_client::Error>,
     },
     /// The server did not take it.
-    #[error("failed to write {object}: {source}")]
+    #[error("failed to write {object}: {}", brief(source))]
     Write {
         /// The object.
         object: ObjectRef,

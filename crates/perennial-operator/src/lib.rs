@@ -20,3 +20,21 @@ mod watch;
 
 /// What this program is called in the fields that it manages.
 pub const FIELD_MANAGER: &str = "perennial";
+
+/// What a server says, without everything around it.
+pub fn brief(error: &kube_client::Error) -> String {
+    match error {
+        kube_client::Error::Api(status) => status.message.clone(),
+        other => {
+            let mut text = other.to_string();
+            let mut source = std::error::Error::source(other);
+            while let Some(cause) = source {
+                if !text.contains(&cause.to_string()) {
+                    text = format!("{text}: {cause}");
+                }
+                source = cause.source();
+            }
+            text
+        }
+    }
+}

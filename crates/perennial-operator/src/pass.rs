@@ -10,6 +10,7 @@ use perennial_core::plan::{Planner, Report, Scope, Step};
 use perennial_x509::KeyPool;
 
 use crate::act::{ActError, Actor, Done};
+use crate::brief;
 use crate::observe::{Observation, View, observe};
 
 /// The instant, from whoever may know it.
@@ -46,7 +47,7 @@ pub struct Passed {
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     /// The cluster could not be looked at.
-    #[error("failed to look at the cluster: {0}")]
+    #[error("failed to look at the cluster: {}", brief(.0))]
     Observe(Box<kube_client::Error>),
     /// Something of the last run could not be finished.
     #[error(transparent)]

@@ -10,6 +10,7 @@ use perennial_x509::KeyPool;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
+use crate::brief;
 use crate::observe::{KEPT, View};
 use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::status::{self, Circumstances};
@@ -95,7 +96,8 @@ impl<'c> Runner<'c> {
         for component in KEPT {
             let Some(claims) = status::claims(self.planner, component, &circumstances) else { continue };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
-                warn!(component = component.owner(), %error, "failed to report the state");
+                let error = brief(&error);
+                warn!(component = component.owner(), error, "failed to report the state");
             }
         }
     }

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::FIELD_MANAGER;
 use crate::act::{ActError, Done};
+use crate::brief;
 use crate::objects::{Kind, ObjectRef};
 use crate::pass::{Clock, Listener};
 
@@ -68,7 +69,7 @@ impl<'c> Teller<'c> {
         let namespace = involved.namespace.clone().unwrap_or_default();
         let event = Event {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", involved.name.as_deref().unwrap_or_default())),
+                generate_name: Some(format!("{}-", involved.name.as_deref().unwrap_or_default())),
                 namespace: Some(namespace.clone()),
                 ..ObjectMeta::default()
             },
@@ -85,7 +86,8 @@ impl<'c> Teller<'c> {
         let api = Api::<Event>::namespaced(self.client.clone(), &namespace);
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             // What happens matters more than that it is told.
-            warn!(object = %message.object, reason = message.reason, %error, "failed to write an event");
+            let error = brief(&error);
+            warn!(object = %message.object, reason = message.reason, error, "failed to write an event");
         }
     }
 

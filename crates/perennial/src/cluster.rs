@@ -6,6 +6,7 @@ use anyhow::Context;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use perennial_core::wiring::Wiring;
+use perennial_operator::brief;
 use perennial_operator::observe::{Observation, View, observe};
 use tokio::runtime::Runtime;
 
@@ -57,7 +58,8 @@ impl ClusterArgs {
             let client = self.client().await?;
             anyhow::Ok(observe(&client, wiring, &self.view(), clock::now()).await)
         });
-        let observation = observed?.context("failed to look at the cluster")?;
+        let observation =
+            observed?.map_err(|error| anyhow::anyhow!("failed to look at the cluster: {}", brief(&error)))?;
         observation.snapshot.check(wiring)?;
         observation.troubles.iter().for_each(|trouble| talk::line(format_args!("warning: {trouble}")));
         Ok(observation)

@@ -20,6 +20,8 @@ use jiff::Timestamp;
 
 use crate::exit::Found;
 
+pub(crate) use run::threads;
+
 /// Keeps every certificate inside a Kubernetes cluster alive.
 #[derive(Debug, Parser)]
 #[command(

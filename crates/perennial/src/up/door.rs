@@ -47,7 +47,7 @@ impl Door {
             open: watch::Sender::new(true),
             token: Arc::new(token(directory)?),
         };
-        door.write_kubeconfig(&identity.server, &identity.admin)?;
+        door.write_kubeconfig(identity)?;
         Ok(door)
     }
 
@@ -62,7 +62,7 @@ impl Door {
 
     /// Presents new certificates to new connections.
     pub(crate) fn renew(&self, identity: &Identity) -> anyhow::Result<()> {
-        self.write_kubeconfig(&identity.server, &identity.admin)?;
+        self.write_kubeconfig(identity)?;
         self.tls.send_replace(tls(identity)?);
         Ok(())
     }
@@ -72,7 +72,8 @@ impl Door {
         self.open.send_replace(false);
     }
 
-    fn write_kubeconfig(&self, server: &Credential, admin: &Credential) -> anyhow::Result<()> {
+    fn write_kubeconfig(&self, identity: &Identity) -> anyhow::Result<()> {
+        let Credential { certificates, key } = &identity.admin;
         // Its certificate is for this machine alone. Who listens on other addresses reaches it by one of them, and
         // asks for it by the name that it has.
         let ip = if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
@@ -81,20 +82,20 @@ impl Door {
             cluster: &self.cluster,
             server: &url,
             server_name: (ip != IpAddr::from(Ipv4Addr::LOCALHOST)).then_some("localhost"),
-            bundle_pem: &server.trusted_by.to_pem(),
+            bundle_pem: &identity.server_trust.to_pem(),
             user: "admin",
-            certificate_pem: &admin.certificate.to_pem(),
+            certificate_pem: &certificates.iter().map(Certificate::to_pem).collect::<String>(),
         };
-        keep_secret_file(&self.directory.join("kubeconfig"), &kubeconfig::render(&parts, &admin.key.to_pem()?))
+        keep_secret_file(&self.directory.join("kubeconfig"), &kubeconfig::render(&parts, &key.to_pem()?))
     }
 }
 
 fn tls(identity: &Identity) -> anyhow::Result<Arc<ServerConfig>> {
-    let Credential { certificate, key, .. } = &identity.server;
-    let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+    let Credential { certificates, key } = &identity.server;
+    let der = |certificate: &Certificate| CertificateDer::from(certificate.der().to_vec());
+    let chain = certificates.iter().map(der).collect();
     let key = PrivateKeyDer::from_pem_slice(key.to_pkcs8_pem()?.as_bytes()).context("the server's key")?;
-    let clients = identity.admin.trusted_by.certificates().iter();
-    let clients: Vec<_> = clients.map(|ca| CertificateDer::from(ca.der().to_vec())).collect();
+    let clients: Vec<_> = identity.client_trust.certificates().iter().map(der).collect();
     Ok(Arc::new(server_config(chain, key, &clients, clock::now)?))
 }
 

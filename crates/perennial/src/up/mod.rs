@@ -1,4 +1,4 @@
-//! The embedded control plane: a store in a directory, an API server on it, and a kubeconfig.
+//! The embedded control plane: a store in a directory, an API server on it, the operator, and a kubeconfig.
 
 mod cluster;
 mod door;
@@ -16,10 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use kube_client::Client;
 use perennial_apiserver::api::Api;
 use perennial_apiserver::environment::Environment;
 use perennial_apiserver::store::{OpenError, Store};
-use perennial_x509::random;
+use perennial_core::catalog::Catalog;
+use perennial_core::plan::Planner;
+use perennial_operator::observe::View;
+use perennial_operator::pass::Passed;
+use perennial_operator::run::Runner;
+use perennial_x509::{KeyPool, random};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,10 +51,6 @@ pub(crate) struct Request<'r> {
 
 /// How often a watcher that hears nothing is told how far it has come, as other servers do it.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// The certificates are looked at this often, whatever their dates say: clocks jump, and machines sleep.
-const LOOK_EVERY: Duration = Duration::from_secs(3600);
-/// What could not be renewed is tried again after this.
-const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Starts the control plane, and runs until somebody stops it.
 pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -69,7 +71,16 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     let prepared = cluster::prepare(&api, request.wishes).await?;
     prepared.doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
     prepared.changed.iter().for_each(|object| talk::line(format_args!("changed: {object}")));
-    let identity = Identity::ensure(&api, clock::now()).await?;
+
+    let planner = Planner::new(Catalog::builtin());
+    let keys = KeyPool::new(crate::commands::threads(None)).context("failed to start threads for keys")?;
+    let client = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+    let runner = Runner::new(&planner, client, Arc::new(keys), View::default(), Arc::new(clock::now));
+    if is_new {
+        talk::line(format_args!("making the certificates of a new cluster"));
+    }
+    first_pass(&runner).await?;
+    let identity = Identity::read(&api)?;
     let door = Door::new(&directory, address, &cluster::name(&api), &identity)?;
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
 
@@ -77,14 +88,16 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
         writeln!(out, "Everything is in place in {}", directory.display())?;
     } else {
         announce(out, &directory, address, if is_new { "new" } else { "continued" })?;
-        let warn = |error: &anyhow::Error| {
-            talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
+        let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity };
+        let after_each = |_: &Passed| {
+            if let Err(error) = doorkeeper.look() {
+                talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
+            }
         };
-        let caretaker = tokio::spawn(take_care(api.clone(), door.clone(), identity, RETRY_AFTER, warn));
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            ended = caretaker => ended?,
+            () = runner.run(after_each) => {}
         }
         talk::line(format_args!("stopping"));
     }
@@ -94,28 +107,32 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     Ok(())
 }
 
-/// Renews the server's own certificates in time, while connections go on. What cannot be renewed is told, and tried
-/// again.
-async fn take_care(
+/// Makes what is missing and what is due, the server's own certificates among it. What cannot be done now is tried again;
+/// whether there is enough to begin with is seen then.
+async fn first_pass(runner: &Runner<'_>) -> anyhow::Result<()> {
+    let passed = runner.once().await?;
+    for error in &passed.failed {
+        talk::line(format_args!("warning: {error}"));
+    }
+    Ok(())
+}
+
+/// Shows the server's own certificates as they are kept, while connections go on.
+struct Doorkeeper {
     api: Arc<Api>,
     door: Door,
-    mut identity: Identity,
-    retry_after: Duration,
-    warn: impl Fn(&anyhow::Error),
-) {
-    loop {
-        let left = clock::now().duration_until(identity.refresh_at());
-        let left = Duration::try_from(left).unwrap_or_default();
-        tokio::time::sleep(left.clamp(Duration::from_secs(1), LOOK_EVERY)).await;
-        let renewed = Identity::ensure(&api, clock::now()).await;
-        match renewed.and_then(|renewed| door.renew(&renewed).map(|()| renewed)) {
-            Ok(renewed) => identity = renewed,
-            // What is there is still good for a while; a full disk may not be full for ever.
-            Err(error) => {
-                warn(&error);
-                tokio::time::sleep(retry_after).await;
-            }
+    identity: Identity,
+}
+
+impl Doorkeeper {
+    /// Shows new ones to new connections, if there are any. What could not be shown is tried with the next look.
+    fn look(&mut self) -> anyhow::Result<()> {
+        let found = Identity::read(&self.api)?;
+        if !found.is_same(&self.identity) {
+            self.door.renew(&found)?;
+            self.identity = found;
         }
+        Ok(())
     }
 }
 

@@ -1,6 +1,4 @@
 //! The server's own certificates, renewed while it runs.
-//!
-//! Nobody turns the clock: the certificates are made in the past, such that they are due in a moment.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -9,15 +7,16 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::{StreamExt, TryStreamExt};
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::api::{ObjectMeta, PostParams, WatchEvent, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
-use kube_client::{Client, Config, ResourceExt};
+use kube_client::{Config, ResourceExt};
+use perennial_core::catalog::ObjectName;
+use perennial_operator::ask;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tempfile::TempDir;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::*;
 
@@ -26,26 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn api(store: Store) -> Arc<Api> {
     Arc::new(Api::new(store, Environment::new(clock::now, || random::bytes().unwrap())))
-}
-
-/// Certificates of a server that are due in so many seconds.
-async fn due_in(api: &Api, seconds: i64) -> Identity {
-    cluster::prepare(api, &Wishes::default()).await.unwrap();
-    // In whole seconds, as certificates have it.
-    let now = Timestamp::from_second(clock::now().as_second()).unwrap();
-    let time = now + SignedDuration::from_secs(seconds);
-    // How long they are good for is seen at those of another server.
-    let other = self::api(Store::memory());
-    cluster::prepare(&other, &Wishes::default()).await.unwrap();
-    let good = Identity::ensure(&other, now).await.unwrap();
-    let mut spans = [&good.server, &good.admin].map(|credential| now.duration_until(credential.refresh_at));
-    spans.sort();
-    // What is good for longer was made earlier; then the other one is due, and made again.
-    let [short, long] = spans;
-    Identity::ensure(api, time - long).await.unwrap();
-    let made = Identity::ensure(api, time - short).await.unwrap();
-    assert_eq!([made.server.refresh_at, made.admin.refresh_at], [time; 2]);
-    made
 }
 
 /// What a kubeconfig says, and what a server presents to who trusts it.
@@ -103,24 +82,21 @@ async fn renewed(directory: &Path, before: &Seen) -> Seen {
     tokio::time::timeout(PATIENCE, looked).await.expect("certificates that are due are renewed")
 }
 
-#[tokio::test]
-async fn certificates_are_renewed_while_it_runs_and_connections_go_on() {
-    for seconds in [5, 20, 60] {
-        if sees_renewal(seconds).await {
-            return;
-        }
+/// Asks for new certificates of the server and of its administrator.
+async fn ask_for_new_ones(client: &Client, reason: &str) {
+    for (namespace, name) in [
+        ("openshift-kube-apiserver", "localhost-serving-cert-certkey"),
+        ("openshift-kube-apiserver-operator", "node-system-admin-client"),
+    ] {
+        let secret = ObjectName { namespace: namespace.to_owned(), name: name.to_owned() };
+        ask::rotate(client, &secret, reason).await.unwrap();
     }
-    panic!("it is not up within a minute");
 }
 
-/// Sees certificates renewed that are due in so many seconds, unless it was not up by then.
-async fn sees_renewal(seconds: i64) -> bool {
+#[tokio::test]
+async fn certificates_are_renewed_while_it_runs_and_connections_go_on() {
     let top = TempDir::new().unwrap();
     let directory = prepare_directory(&top.path().join("data")).unwrap();
-    let made = due_in(&api(open(&directory).unwrap()), seconds).await;
-    while open(&directory).is_err() {
-        tokio::task::yield_now().await;
-    }
     let wishes = Wishes::default();
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let request = Request { data_dir: &directory, listen, wishes: &wishes, until_ready: false };
@@ -129,11 +105,9 @@ async fn sees_renewal(seconds: i64) -> bool {
     let watched = async {
         announced.notified().await;
         let before = seen(&directory).await;
-        if before.server_certificate != made.server.certificate.der() {
-            return false;
-        }
         let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(&directory).await, "default");
         let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        ask_for_new_ones(&client(&directory).await, "a test").await;
         renewed(&directory, &before).await;
         // Who comes now has the new certificate, and who is there still hears of it.
         let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(&directory).await, "default");
@@ -141,7 +115,7 @@ async fn sees_renewal(seconds: i64) -> bool {
         maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
         loop {
             match tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap().unwrap() {
-                Some(WatchEvent::Added(map)) if map.name_any() == "after" => return true,
+                Some(WatchEvent::Added(map)) if map.name_any() == "after" => return,
                 Some(_) => {}
                 None => panic!("the connection ended"),
             }
@@ -149,7 +123,7 @@ async fn sees_renewal(seconds: i64) -> bool {
     };
     tokio::select! {
         ended = run(&request, &mut out) => panic!("it ended: {ended:?}"),
-        has_seen = watched => has_seen,
+        () = watched => {}
     }
 }
 
@@ -174,30 +148,37 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
     let top = TempDir::new().unwrap();
     let directory = top.path().to_owned();
     let api = api(Store::memory());
-    let identity = due_in(&api, 1).await;
+    cluster::prepare(&api, &Wishes::default()).await.unwrap();
+    let planner = Planner::new(Catalog::builtin());
+    let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+    let keys = Arc::new(KeyPool::new(crate::commands::threads(None)).unwrap());
+    let runner = Runner::new(&planner, inside.clone(), keys, View::default(), Arc::new(clock::now));
+    runner.once().await.unwrap();
+    let identity = Identity::read(&api).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let door = Door::new(&directory, listener.local_addr().unwrap(), "lab", &identity).unwrap();
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
     let before = seen(&directory).await;
     let client = client(&directory).await;
+    let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity };
+    doorkeeper.look().unwrap();
+    assert_eq!(seen(&directory).await, before, "nothing new is nothing new");
     // Nothing can be written where a directory is in the way, not even by root.
     let file = directory.join("kubeconfig");
     fs::rename(&file, directory.join("saved")).unwrap();
     fs::create_dir(&file).unwrap();
-    let (tell, mut told) = mpsc::unbounded_channel();
-    let warn = move |error: &anyhow::Error| tell.send(format!("{error:#}")).unwrap();
-    let caretaker = tokio::spawn(take_care(api, door.clone(), identity, Duration::from_millis(100), warn));
+    ask_for_new_ones(&inside, "a test").await;
+    runner.once().await.unwrap();
     for _ in 0..2 {
-        let warning = tokio::time::timeout(PATIENCE, told.recv()).await.unwrap().unwrap();
+        let warning = format!("{:#}", doorkeeper.look().unwrap_err());
         assert!(warning.contains("failed to write") && warning.contains("kubeconfig"), "{warning}");
     }
     // It goes on with what it has.
     client.apiserver_version().await.unwrap();
     fs::remove_dir(&file).unwrap();
     fs::rename(directory.join("saved"), &file).unwrap();
+    doorkeeper.look().unwrap();
     renewed(&directory, &before).await;
-    assert!(!caretaker.is_finished());
-    caretaker.abort();
     door.close();
     serving.await.unwrap();
 }
