@@ -48,16 +48,23 @@ pub struct PendingKey {
 impl KeyPool {
     /// Starts this many threads.
     pub fn new(threads: NonZeroUsize) -> io::Result<KeyPool> {
-        KeyPool::with_generator(threads, PrivateKey::generate)
+        KeyPool::with_generator(threads, PrivateKey::generate, Priority::Idle)
     }
 
-    fn with_generator(threads: NonZeroUsize, generate: Generate) -> io::Result<KeyPool> {
+    /// Starts this many threads at the priority of everything else: for keys that somebody is waiting for.
+    pub fn eager(threads: NonZeroUsize) -> io::Result<KeyPool> {
+        KeyPool::with_generator(threads, PrivateKey::generate, Priority::Normal)
+    }
+
+    fn with_generator(threads: NonZeroUsize, generate: Generate, priority: Priority) -> io::Result<KeyPool> {
         // Dropped on an early return, which ends the threads already started.
         let pool = KeyPool { shared: Arc::new(Shared { generate, state: Mutex::default(), wake: Condvar::new() }) };
         for number in 0..threads.get() {
             let shared = Arc::clone(&pool.shared);
             thread::Builder::new().name(format!("keygen-{number}")).spawn(move || {
-                lower_priority();
+                if priority == Priority::Idle {
+                    lower_priority();
+                }
                 shared.work();
             })?;
         }
@@ -120,6 +127,15 @@ impl PendingKey {
     pub fn wait(self) -> Result<GeneratedKey, KeyError> {
         self.receiver.recv().map_or(Err(KeyError::PoolClosed { spec: self.spec }), |(_, result)| result)
     }
+}
+
+/// Who comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Priority {
+    /// Nobody waits.
+    Normal,
+    /// Everybody else.
+    Idle,
 }
 
 type Generate = fn(KeySpec) -> Result<PrivateKey, KeyError>;
@@ -320,7 +336,7 @@ mod tests {
             PrivateKey::generate("ECDSA P256".parse().unwrap())
         };
         let not_yet = RSA.lock();
-        let pool = KeyPool::with_generator(NonZeroUsize::new(2).unwrap(), generate).unwrap();
+        let pool = KeyPool::with_generator(NonZeroUsize::new(2).unwrap(), generate, Priority::Idle).unwrap();
         let slow = pool.generate("RSA 4096".parse().unwrap());
         while pool.shared.lock().running.is_empty() {
             thread::yield_now();
@@ -338,7 +354,7 @@ mod tests {
             Some(_) => PrivateKey::generate(spec),
             None => panic!("a defect of the crypto library"),
         };
-        let pool = KeyPool::with_generator(NonZeroUsize::new(1).unwrap(), generate).unwrap();
+        let pool = KeyPool::with_generator(NonZeroUsize::new(1).unwrap(), generate, Priority::Idle).unwrap();
         let [rsa, ecdsa] = ["RSA 2048", "ECDSA P256"].map(|spec| spec.parse::<KeySpec>().unwrap());
         assert_eq!(pool.generate(rsa).wait().unwrap_err(), KeyError::Panicked { spec: rsa });
         let all = pool.generate_all(&[rsa, ecdsa, rsa], |_, _| {});
@@ -382,5 +398,11 @@ mod tests {
             assert!(Instant::now() < deadline, "policy is {:?}", policy_of("keygen-8"));
             thread::yield_now();
         }
+        let _eager = KeyPool::eager(NonZeroUsize::new(11).unwrap()).unwrap();
+        while policy_of("keygen-10").is_none() {
+            assert!(Instant::now() < deadline, "it has not started");
+            thread::yield_now();
+        }
+        assert_eq!(policy_of("keygen-10").as_deref(), Some("0"), "who is waited for does not stand back");
     }
 }

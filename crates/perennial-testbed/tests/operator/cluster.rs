@@ -27,7 +27,8 @@ use perennial_x509::KeyPool;
 use serde_json::{Value, json};
 
 pub(crate) static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
-static KEYS: LazyLock<Arc<KeyPool>> = LazyLock::new(|| Arc::new(KeyPool::new(NonZeroUsize::new(2).unwrap()).unwrap()));
+static KEYS: LazyLock<Arc<KeyPool>> =
+    LazyLock::new(|| Arc::new(KeyPool::eager(NonZeroUsize::new(2).unwrap()).unwrap()));
 
 /// A cluster, its clock, and how it is looked at.
 pub(crate) struct Cluster {

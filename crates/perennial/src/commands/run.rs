@@ -61,7 +61,10 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let client = args.cluster.client().await?;
-    let keys = Arc::new(KeyPool::new(threads(args.keygen_threads)).context("failed to start threads for keys")?);
+    let threads = threads(args.keygen_threads);
+    // Who asks for one pass waits for it.
+    let keys = if args.once { KeyPool::eager(threads) } else { KeyPool::new(threads) };
+    let keys = Arc::new(keys.context("failed to start threads for keys")?);
     self_test()?;
     let planner = Planner::new(Catalog::builtin());
     let clock: Clock = Arc::new(clock::now);

@@ -29,6 +29,7 @@ use perennial_x509::{KeyPool, random};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::commands::threads;
 use crate::install::staging::replace_secret_file;
 use crate::{clock, talk};
 use door::Door;
@@ -73,13 +74,16 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     prepared.changed.iter().for_each(|object| talk::line(format_args!("changed: {object}")));
 
     let planner = Planner::new(Catalog::builtin());
-    let keys = KeyPool::new(crate::commands::threads(None)).context("failed to start threads for keys")?;
     let client = Client::new(perennial_apiserver::http::router(api.clone()), "default");
-    let runner = Runner::new(&planner, client, Arc::new(keys), View::default(), Arc::new(clock::now));
+    let runner = |keys: std::io::Result<KeyPool>| {
+        let keys = Arc::new(keys.context("failed to start threads for keys")?);
+        anyhow::Ok(Runner::new(&planner, client.clone(), keys, View::default(), Arc::new(clock::now)))
+    };
     if is_new {
         talk::line(format_args!("making the certificates of a new cluster"));
     }
-    first_pass(&runner).await?;
+    // Somebody waits for the first ones.
+    first_pass(&runner(KeyPool::eager(threads(None)))?).await?;
     let identity = Identity::read(&api)?;
     let door = Door::new(&directory, address, &cluster::name(&api), &identity)?;
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
@@ -88,6 +92,7 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
         writeln!(out, "Everything is in place in {}", directory.display())?;
     } else {
         announce(out, &directory, address, if is_new { "new" } else { "continued" })?;
+        let runner = runner(KeyPool::new(threads(None)))?;
         let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity };
         let after_each = |_: &Passed| {
             if let Err(error) = doorkeeper.look() {

@@ -151,7 +151,7 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
     cluster::prepare(&api, &Wishes::default()).await.unwrap();
     let planner = Planner::new(Catalog::builtin());
     let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
-    let keys = Arc::new(KeyPool::new(crate::commands::threads(None)).unwrap());
+    let keys = Arc::new(KeyPool::eager(threads(None)).unwrap());
     let runner = Runner::new(&planner, inside.clone(), keys, View::default(), Arc::new(clock::now));
     runner.once().await.unwrap();
     let identity = Identity::read(&api).unwrap();
