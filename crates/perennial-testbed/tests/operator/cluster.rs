@@ -22,6 +22,7 @@ use perennial_core::policy::Policy;
 use perennial_operator::act::Actor;
 use perennial_operator::observe::View;
 use perennial_operator::pass::{Clock, Keeper, Passed};
+use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
 use perennial_x509::KeyPool;
 use serde_json::{Value, json};
@@ -153,6 +154,13 @@ impl Cluster {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || read(&now));
         Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
+    }
+
+    /// Who keeps it, and tells about it.
+    pub(crate) fn runner(&self) -> Runner<'static> {
+        let now = self.now.clone();
+        let clock: Clock = Arc::new(move || read(&now));
+        Runner::new(&PLANNER, self.client.clone(), KEYS.clone(), self.view.clone(), clock)
     }
 
     pub(crate) fn actor(&self) -> Actor {

@@ -9,3 +9,4 @@ mod faults;
 mod install;
 mod judged;
 mod recovery;
+mod telling;

@@ -1,0 +1,152 @@
+//! What people are told: events, conditions, and that the operator hears what happens.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube_client::Api;
+use kube_client::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use perennial_api::config::ClusterOperator;
+use perennial_api::pki::Pki;
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+const KASO: &str = "openshift-kube-apiserver-operator";
+const KAS: &str = "openshift-kube-apiserver";
+
+/// The events of a namespace as `reason kind/name`.
+async fn events(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
+    let api = Api::<Event>::namespaced(cluster.client.clone(), namespace);
+    let events = api.list(&ListParams::default()).await.unwrap();
+    let text = |event: Event| {
+        let involved = event.involved_object;
+        format!("{} {}/{}", event.reason.unwrap(), involved.kind.unwrap(), involved.name.unwrap())
+    };
+    events.into_iter().map(text).collect()
+}
+
+/// A condition of a ClusterOperator: its status, its message, and since when.
+async fn condition(cluster: &Cluster, operator: &str, type_: &str) -> (String, String, Timestamp) {
+    let operator = Api::<ClusterOperator>::all(cluster.client.clone()).get(operator).await.unwrap();
+    let conditions = operator.status.unwrap().conditions;
+    let found = conditions.into_iter().find(|it| it.type_ == type_).unwrap();
+    (found.status, found.message.unwrap_or_default(), found.last_transition_time.0)
+}
+
+async fn first_install_is_told(cluster: &Cluster) {
+    cluster.runner().once().await.unwrap();
+    let operator = events(cluster, KASO).await;
+    for told in [
+        "SignerUpdateRequired Secret/aggregator-client-signer",
+        "SecretCreated Secret/aggregator-client-signer",
+        "CABundleUpdateRequired ConfigMap/loadbalancer-serving-ca",
+        "ConfigMapCreated ConfigMap/loadbalancer-serving-ca",
+        // What happens elsewhere is told in the namespace of the operator, too.
+        "TargetUpdateRequired Deployment/kube-apiserver-operator",
+        "SecretCreated Deployment/kube-apiserver-operator",
+    ] {
+        assert!(operator.contains(told), "{told} is not among {operator:?}");
+    }
+    let operand = events(cluster, KAS).await;
+    assert!(operand.contains("TargetUpdateRequired Secret/aggregator-client"), "{operand:?}");
+    for operator in ["kube-apiserver", "kube-controller-manager"] {
+        for (type_, status) in
+            [("Available", "True"), ("Progressing", "False"), ("Degraded", "False"), ("Upgradeable", "True")]
+        {
+            assert_eq!(condition(cluster, operator, type_).await.0, status, "{operator} {type_}");
+        }
+    }
+    let domain = "CertRotation_AggregatorClientSigner_Degraded";
+    assert_eq!(condition(cluster, "kube-apiserver", domain).await.0, "False");
+}
+
+#[tokio::test]
+async fn a_first_install_is_told_by_events_and_conditions() {
+    first_install_is_told(&Cluster::embedded().await).await;
+}
+
+#[tokio::test]
+async fn a_first_install_is_told_on_a_real_server_too() {
+    first_install_is_told(&Cluster::real().await).await;
+}
+
+#[tokio::test]
+async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
+    let cluster = Cluster::embedded().await;
+    cluster.set_addresses("", "https://api-int.shop.example.com:6443").await;
+    cluster.runner().once().await.unwrap();
+    let (status, message, since) = condition(&cluster, "kube-apiserver", "Degraded").await;
+    assert_eq!(status, "True");
+    assert!(
+        message.contains("external-loadbalancer-serving-certkey") && message.contains("external API address"),
+        "{message}"
+    );
+    assert_eq!(condition(&cluster, "kube-apiserver", "Available").await.0, "False");
+    let domain = "CertRotation_LoadbalancerServingSigner_Degraded";
+    assert_eq!(condition(&cluster, "kube-apiserver", domain).await.0, "True");
+    // Everybody else has what they need.
+    assert_eq!(condition(&cluster, "kube-controller-manager", "Degraded").await.0, "False");
+    assert!(cluster.secrets(KAS).get_opt("internal-loadbalancer-serving-certkey").await.unwrap().is_some());
+    cluster.set_now(cluster.now() + SignedDuration::from_mins(1));
+    cluster.runner().once().await.unwrap();
+    assert_eq!(condition(&cluster, "kube-apiserver", "Degraded").await.2, since, "the same as before is no transition");
+    cluster.set_addresses("https://[2001:db8::7]:6443", "https://api-int.shop.example.com:6443").await;
+    cluster.runner().once().await.unwrap();
+    assert_eq!(condition(&cluster, "kube-apiserver", "Degraded").await.0, "False");
+    let secret = cluster.secrets(KAS).get("external-loadbalancer-serving-certkey").await.unwrap();
+    let hosts = &secret.metadata.annotations.unwrap()["auth.openshift.io/certificate-hostnames"];
+    assert_eq!(hosts, "2001:db8::7");
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_read_is_said_and_nothing_waits_for_it() {
+    let cluster = Cluster::embedded().await;
+    // What a newer version may have stored: the definition lets it through.
+    let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
+    let mut definition = definitions.get("pkis.config.openshift.io").await.unwrap();
+    for version in &mut definition.spec.versions {
+        let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        version.schema = serde_json::from_value(open).unwrap();
+    }
+    definitions.replace("pkis.config.openshift.io", &PostParams::default(), &definition).await.unwrap();
+    let newer = json!({"spec": {"defaults": {"key": {"algorithm": "MLDSA"}}}});
+    let resource = ApiResource::erase::<Pki>(&());
+    let api = Api::<DynamicObject>::all_with(cluster.client.clone(), &resource);
+    api.patch("cluster", &PatchParams::default(), &Patch::Merge(&newer)).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    let (status, message, _) = condition(&cluster, "kube-apiserver", "Degraded").await;
+    assert_eq!(status, "True");
+    assert!(message.contains("PKI") && message.contains("MLDSA"), "{message}");
+    assert_eq!(condition(&cluster, "kube-apiserver", "Available").await.0, "True");
+}
+
+/// Hears of a deletion, and makes it good, long before it would have looked by itself.
+#[tokio::test]
+async fn what_happens_is_heard() {
+    let cluster = Cluster::embedded().await;
+    let runner = cluster.runner();
+    let secrets = cluster.secrets(KAS);
+    let story = async {
+        let gone = |name: &'static str| {
+            let secrets = secrets.clone();
+            async move { secrets.get_opt(name).await.unwrap().is_none() }
+        };
+        while gone("check-endpoints-client-cert-key").await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // Until it listens.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        secrets.delete("aggregator-client", &DeleteParams::default()).await.unwrap();
+        while gone("aggregator-client").await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = runner.run(|_| {}) => {}
+        () = story => {}
+        () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
+    }
+}
