@@ -30,7 +30,7 @@ impl Table {
     }
 
     /// Adds a row. Empty cells print as `-`, so that columns stay countable.
-    pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
         self.rows.push(cells.into_iter().map(dash).collect());
     }

@@ -1,5 +1,7 @@
-//! `perennial certs --catalog`: which certificates, bundles and edges there are, and which keys a policy gives them.
+//! `perennial certs`: the certificates of a cluster. `--catalog`: which certificates, bundles and edges there are, and which keys
+//! a policy gives them.
 
+mod live;
 mod page;
 mod tables;
 mod view;
@@ -13,13 +15,17 @@ use perennial_core::catalog::{Certificate, Day};
 use perennial_core::policy::Policy;
 
 use self::view::{View, catalog};
+use crate::cluster::ClusterArgs;
 use crate::graph::{self, Graph};
 use crate::output;
 use crate::talk;
 
-/// List certificates: for now those of the catalog, every signer, bundle and certificate that Perennial knows
+/// List certificates: those of a cluster, or with --catalog every signer, bundle and certificate that Perennial knows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
+    perennial certs                                  of the cluster that kubectl speaks with\n  \
+    perennial certs aggregator-client -o yaml        everything about one\n  \
+    perennial certs -o json | jq -r '.items[] | select(.compliant | not) | .secret'\n  \
     perennial certs --catalog\n  \
     perennial certs --catalog csr-signer-ca          one certificate, and who depends on it\n  \
     perennial certs --catalog --policy pki.yaml      which key each certificate gets under a policy\n  \
@@ -31,7 +37,7 @@ pub(crate) struct Args {
     name: Option<String>,
 
     /// List what the catalog knows, without a cluster
-    #[arg(long, required_unless_present = "graph")]
+    #[arg(long)]
     catalog: bool,
 
     /// Draw who verifies what with which trust, in DOT or SVG
@@ -43,8 +49,11 @@ pub(crate) struct Args {
     day1: bool,
 
     /// A PKI resource (YAML or JSON): show which key each certificate gets, and from which level
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "catalog")]
     policy: Option<PathBuf>,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// How to print
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
@@ -75,6 +84,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
             GraphFormat::Svg => graph::svg(&graph),
         };
         return Ok(out.write_all(text.as_bytes())?);
+    }
+    if !args.catalog {
+        let name = args.name.as_deref().map(find).transpose()?;
+        return live::run(&args.cluster, name, args.output, out);
     }
     let view = match &args.name {
         None => View::whole(),

@@ -1,0 +1,142 @@
+//! The certificates of a cluster: what each is, where it lives, and when it is replaced.
+
+use std::io::Write;
+
+use anyhow::bail;
+use perennial_core::catalog::{Catalog, Certificate};
+use perennial_core::inventory::{Entry, NextRotation, inventory};
+use perennial_core::plan::{Planner, Scope};
+use perennial_core::policy::{Category, PolicySource};
+use perennial_core::rules::Observed;
+use perennial_operator::library::Library;
+use serde::Serialize;
+
+use super::Format;
+use crate::cluster::ClusterArgs;
+use crate::output;
+use crate::span;
+use crate::table::Table;
+
+/// A certificate as JSON and YAML print it: what `perennial install` prints of one, and where it is and what comes next.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    name: &'static str,
+    category: Category,
+    namespace: String,
+    secret: String,
+    /// `present`, `absent`, or what is wrong with it.
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    algorithm: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    curve: Option<&'static str>,
+    signer: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_after: Option<jiff::Timestamp>,
+    /// The level of the policy that chooses the key of the next one.
+    policy_source: PolicySource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_rotation: Option<NextRotation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<String>,
+    /// Whether its key is what the policy asks for; none where there is no certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compliant: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct Items {
+    items: Vec<Item>,
+}
+
+/// Prints them, or one of them.
+pub(super) fn run(
+    cluster: &ClusterArgs,
+    only: Option<&Certificate>,
+    format: Format,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let planner = Planner::new(Catalog::builtin());
+    let observation = cluster.observe(planner.wiring())?;
+    let report = planner.plan(&observation.snapshot, &Scope::All);
+    let entries = inventory(&planner, &observation.snapshot, &report);
+    let wanted = entries.iter().filter(|entry| only.is_none_or(|only| entry.row.certificate == only.name));
+    let items: Vec<Item> = wanted.map(|entry| item(entry, &observation.library)).collect();
+    match format {
+        Format::Table => table(&items, observation.snapshot.taken_at, false).print(out)?,
+        Format::Wide => table(&items, observation.snapshot.taken_at, true).print(out)?,
+        Format::Json => output::json(&Items { items }, out)?,
+        Format::Yaml => output::yaml(&Items { items }, out)?,
+        Format::Markdown => bail!("a cluster is not listed as markdown: that is for --catalog"),
+    }
+    Ok(())
+}
+
+fn item(entry: &Entry<'_>, library: &Library) -> Item {
+    let catalog = Catalog::builtin();
+    let logical = catalog.logical(entry.row);
+    let object = entry.slot.object();
+    let state = entry.found.present();
+    let certificate = state.and_then(|state| library.get(&state.certificate.id));
+    let key = certificate.and_then(|certificate| certificate.facts().public_key.kind().spec());
+    Item {
+        name: logical.name,
+        category: logical.category,
+        namespace: object.namespace,
+        secret: object.name,
+        state: match entry.found {
+            Observed::Present(_) => "present".to_owned(),
+            Observed::Absent => "absent".to_owned(),
+            Observed::Unreadable { why } => format!("unreadable: {why}"),
+        },
+        algorithm: key.map(|key| key.algorithm()),
+        key_size: key.and_then(|key| key.key_size()),
+        curve: key.and_then(|key| key.curve()).map(|curve| curve.name()),
+        signer: catalog.signer_of(entry.row).map_or(logical.name, |signer| signer.certificate),
+        not_before: state.map(|state| state.certificate.validity.not_before),
+        not_after: state.map(|state| state.certificate.validity.not_after),
+        policy_source: entry.wanted.source,
+        next_rotation: entry.next_rotation,
+        waiting: entry.waiting.map(ToString::to_string),
+        compliant: certificate.map(|_| key == Some(entry.wanted.key)),
+    }
+}
+
+fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
+    let mut columns = vec!["NAME", "KEY", "SIGNER", "NOT AFTER", "LEFT", "NEXT ROTATION", "SECRET"];
+    if wide {
+        columns.extend(["CATEGORY", "POLICY", "COMPLIANT", "WHY THEN", "WAITING FOR"]);
+    }
+    let mut table = Table::new(&columns);
+    for item in items {
+        let key = match (item.algorithm, item.key_size.map(|bits| bits.to_string()).as_deref().or(item.curve)) {
+            (Some(algorithm), Some(size)) => format!("{algorithm} {size}"),
+            _ => item.state.clone(),
+        };
+        let mut cells = vec![
+            item.name.to_owned(),
+            key,
+            if item.signer == item.name { "(self)".to_owned() } else { item.signer.to_owned() },
+            item.not_after.map(span::day).unwrap_or_default(),
+            item.not_after.map(|end| span::text(now.duration_until(end))).unwrap_or_default(),
+            item.next_rotation.map(|next| span::day(next.at)).unwrap_or_default(),
+            format!("{}/{}", item.namespace, item.secret),
+        ];
+        if wide {
+            cells.extend([
+                item.category.to_string(),
+                item.policy_source.to_string(),
+                item.compliant.map(|it| if it { "yes" } else { "no" }.to_owned()).unwrap_or_default(),
+                item.next_rotation.map(|next| next.reason.to_owned()).unwrap_or_default(),
+                item.waiting.clone().unwrap_or_default(),
+            ]);
+        }
+        table.row(cells);
+    }
+    table
+}
