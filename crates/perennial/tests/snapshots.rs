@@ -520,7 +520,7 @@ fn what_is_no_snapshot_is_refused() {
     check_refused(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues` at line 1 column 111457"
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues` at line 1 column 111948"
         ],
     );
     check_refused(
@@ -561,7 +561,7 @@ fn what_is_no_snapshot_is_refused() {
 
 #[test]
 fn usage_is_explained() {
-    for command in ["plan", "verify", "explain", "forecast", "simulate"] {
+    for command in ["plan", "verify", "explain", "forecast", "simulate", "run", "rotate", "snapshot", "certs"] {
         let (stdout, _, code) = texts(&perennial(&[command, "--help"]));
         assert_eq!(code, 0);
         assert!(stdout.contains("Examples:") && stdout.contains(&format!("perennial {command} ")), "{stdout}");
@@ -569,5 +569,9 @@ fn usage_is_explained() {
     let (_, stderr, code) = texts(&perennial(&["verify", "--from", &example(), "--warn-within", "soon"]));
     assert_eq!(code, 2);
     assert!(stderr.contains("\"soon\" is no span of time: expected numbers with units, such as 30d"), "{stderr}");
-    assert_eq!(texts(&perennial(&["plan"])).2, 2);
+    let (_, stderr, code) = texts(&perennial(&["plan", "--kubeconfig", "not/there"]));
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("error: failed to read the kubeconfig not/there: "), "{stderr}");
+    let both = ["plan", "--from", "snapshot.json", "--kubeconfig", "not/there"];
+    assert_eq!(texts(&perennial(&both)).2, 2, "a file and a cluster are two things");
 }
