@@ -14,10 +14,13 @@ const OPERATORS: [&str; 4] = [
 ///
 /// People and installers write objects too, and leave them to whoever keeps them.
 pub(super) fn other(metadata: &ObjectMeta) -> Option<String> {
-    let entries = metadata.managed_fields.iter().flatten().filter(|entry| writes_content(entry));
-    let last = entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
-    let manager = last.manager.as_deref()?;
-    OPERATORS.contains(&manager).then(|| manager.to_owned())
+    let entries: Vec<&ManagedFieldsEntry> =
+        metadata.managed_fields.iter().flatten().filter(|entry| writes_content(entry)).collect();
+    let time = |entry: &ManagedFieldsEntry| entry.time.as_ref().map(|time| time.0);
+    let last = entries.iter().map(|entry| time(entry)).max()?;
+    // Times have whole seconds: whoever wrote in the last one may have been the last.
+    let mut managers = entries.iter().filter(|entry| time(entry) == last).filter_map(|entry| entry.manager.as_deref());
+    managers.find(|manager| OPERATORS.contains(manager)).map(str::to_owned)
 }
 
 fn writes_content(entry: &ManagedFieldsEntry) -> bool {

@@ -8,5 +8,6 @@ mod contract;
 mod faults;
 mod install;
 mod judged;
+mod life;
 mod recovery;
 mod telling;
