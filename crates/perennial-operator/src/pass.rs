@@ -67,6 +67,45 @@ pub trait Listener: Send + Sync {
     fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()>;
 }
 
+/// One after the other.
+impl<A: Listener, B: Listener> Listener for (A, B) {
+    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.0.begins(step).await;
+            self.1.begins(step).await;
+        })
+    }
+
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.0.done(step, done).await;
+            self.1.done(step, done).await;
+        })
+    }
+
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.0.failed(step, error).await;
+            self.1.failed(step, error).await;
+        })
+    }
+}
+
+/// Whoever is shared.
+impl<L: Listener> Listener for Arc<L> {
+    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
+        self.as_ref().begins(step)
+    }
+
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+        self.as_ref().done(step, done)
+    }
+
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+        self.as_ref().failed(step, error)
+    }
+}
+
 /// Nobody listens.
 impl Listener for () {
     fn begins<'a>(&'a self, _: &'a Step) -> BoxFuture<'a, ()> {

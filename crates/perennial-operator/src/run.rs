@@ -11,8 +11,10 @@ use tokio::sync::Notify;
 use tracing::{debug, info, warn};
 
 use crate::brief;
+use crate::metrics::Metrics;
 use crate::observe::{KEPT, View};
 use crate::pass::{Clock, Keeper, PassError, Passed};
+use crate::self_test::{self, SelfTestError};
 use crate::status::{self, Circumstances};
 use crate::tell::Teller;
 use crate::watch::{self, Watched};
@@ -24,12 +26,23 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// How long to wait after a pass that failed: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
+/// Why it does not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The cluster could not be looked at.
+    #[error(transparent)]
+    Look(#[from] PassError),
+    /// Keys cannot be made here.
+    #[error(transparent)]
+    Crypto(#[from] SelfTestError),
+}
+
 /// Keeps a cluster.
 pub struct Runner<'c> {
     planner: &'c Planner<'c>,
     client: Client,
     keeper: Keeper<'c>,
-    teller: Teller<'c>,
+    listeners: (Teller<'c>, Arc<Metrics<'c>>),
     clock: Clock,
 }
 
@@ -38,12 +51,32 @@ impl<'c> Runner<'c> {
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
-        Runner { planner, client, keeper, teller, clock }
+        let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
+        Runner { planner, client, keeper, listeners: (teller, metrics), clock }
+    }
+
+    /// What it tells Prometheus, and whether it makes progress.
+    pub fn metrics(&self) -> Arc<Metrics<'c>> {
+        self.listeners.1.clone()
+    }
+
+    /// Makes and uses a key of every kind that is configured.
+    pub async fn self_test(&self) -> Result<(), RunError> {
+        let (observation, report) = self.keeper.look().await?;
+        let kinds = self_test::configured(self.planner, &observation.snapshot, &report);
+        let text: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+        let now = (self.clock)();
+        let tested =
+            tokio::task::spawn_blocking(move || kinds.into_iter().try_for_each(|kind| self_test::test(kind, now)));
+        tested.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        info!(keys = text.join(", "), "crypto test passed");
+        Ok(())
     }
 
     /// One pass with everything that belongs to it.
     pub async fn once(&self) -> Result<Passed, PassError> {
-        let passed = self.keeper.pass(&self.teller).await?;
+        let passed = self.keeper.pass(&self.listeners).await?;
+        self.listeners.1.note(self.planner, &passed);
         self.report(&passed).await;
         Ok(passed)
     }

@@ -9,6 +9,7 @@ mod install;
 mod item;
 mod logging;
 mod output;
+mod probes;
 mod snapshot;
 mod span;
 mod table;

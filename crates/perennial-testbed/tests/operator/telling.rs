@@ -10,6 +10,7 @@ use kube_client::Api;
 use kube_client::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use perennial_api::config::ClusterOperator;
 use perennial_api::pki::Pki;
+use perennial_testbed::check::promtool_check_metrics;
 use serde_json::json;
 
 use crate::cluster::Cluster;
@@ -121,6 +122,32 @@ async fn a_policy_that_cannot_be_read_is_said_and_nothing_waits_for_it() {
     assert_eq!(status, "True");
     assert!(message.contains("PKI") && message.contains("MLDSA"), "{message}");
     assert_eq!(condition(&cluster, "kube-apiserver", "Available").await.0, "True");
+}
+
+#[tokio::test]
+async fn prometheus_is_told_which_certificates_there_are_and_which_were_made() {
+    let cluster = Cluster::embedded().await;
+    let runner = cluster.runner();
+    let metrics = runner.metrics();
+    assert!(metrics.is_alive() && !metrics.is_ready(), "the first pass may take its time");
+    runner.self_test().await.unwrap();
+    runner.once().await.unwrap();
+    let text = metrics.text().unwrap();
+    promtool_check_metrics(&text).unwrap();
+    let key = r#"algorithm="ECDSA",key_size="",curve="P256",component="kube-apiserver-operator""#;
+    for line in [
+        format!(r#"openshift_pki_certificate_info{{certificate_name="aggregator-client",category="ClientCertificate",{key},namespace="openshift-kube-apiserver",secret="aggregator-client"}} 1"#),
+        format!(r#"openshift_pki_certificate_generated_total{{certificate_name="aggregator-client",category="ClientCertificate",{key},result="success"}} 1"#),
+        format!(r#"openshift_pki_certificate_generation_duration_seconds_count{{certificate_name="aggregator-client",{key}}} 1"#),
+        // A month, and half of it.
+        r#"openshift_pki_certificate_expiry_timestamp_seconds{certificate_name="aggregator-client",component="kube-apiserver-operator",namespace="openshift-kube-apiserver",secret="aggregator-client"} 1774958400"#.to_owned(),
+        r#"openshift_pki_certificate_next_rotation_timestamp_seconds{certificate_name="aggregator-client",component="kube-apiserver-operator",namespace="openshift-kube-apiserver",secret="aggregator-client"} 1773662400"#.to_owned(),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(metrics.is_alive() && metrics.is_ready());
+    cluster.set_now(cluster.now() + SignedDuration::from_mins(11));
+    assert!(!metrics.is_alive(), "no pass for ten minutes is no progress");
 }
 
 /// Hears of a deletion, and makes it good, long before it would have looked by itself.

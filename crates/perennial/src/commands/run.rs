@@ -1,22 +1,22 @@
 //! `perennial run`: the operator on a cluster.
 
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, bail};
 use perennial_core::catalog::Catalog;
-use perennial_core::key::KeySpec;
 use perennial_core::plan::Planner;
 use perennial_operator::pass::{Clock, Passed};
-use perennial_operator::run::Runner;
-use perennial_x509::{KeyPool, PrivateKey};
+use perennial_operator::run::{RunError, Runner};
+use perennial_x509::KeyPool;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cluster::{ClusterArgs, runtime};
 use crate::exit::Found;
-use crate::{clock, logging};
+use crate::{clock, logging, probes};
 
 /// Keep the certificates of a cluster alive: make what is missing, rotate what is due, for as long as it runs
 ///
@@ -45,6 +45,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     keygen_threads: Option<NonZeroUsize>,
 
+    /// Where to serve /metrics, /livez and /readyz, on this machine alone
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943", conflicts_with = "once")]
+    metrics: SocketAddr,
+
     /// How to log [default: text on a terminal, else json]
     #[arg(long, value_enum, value_name = "FORMAT")]
     log_format: Option<logging::Format>,
@@ -65,16 +69,24 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     // Who asks for one pass waits for it.
     let keys = if args.once { KeyPool::eager(threads) } else { KeyPool::new(threads) };
     let keys = Arc::new(keys.context("failed to start threads for keys")?);
-    self_test()?;
-    let planner = Planner::new(Catalog::builtin());
+    static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
+    let planner = &*PLANNER;
     let clock: Clock = Arc::new(clock::now);
-    let runner = Runner::new(&planner, client, keys, args.cluster.view(), clock);
+    let runner = Runner::new(planner, client, keys, args.cluster.view(), clock);
+    match runner.self_test().await {
+        // Whoever runs for long waits for a cluster that is not there yet.
+        Err(RunError::Look(error)) if !args.once => warn!("{error}"),
+        tested => tested?,
+    }
     if args.once {
         let passed = runner.once().await?;
         return summary(&passed, out);
     }
+    let listener = probes::bind(args.metrics).await?;
+    info!(address = %listener.local_addr()?, "serving /metrics, /livez and /readyz");
     tokio::select! {
         () = runner.run(|_| {}) => {}
+        ended = probes::serve(listener, runner.metrics()) => ended?,
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
@@ -85,16 +97,6 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 /// As many as there are cores, unless somebody says otherwise.
 pub(crate) fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
-}
-
-/// A key of every kind is made, signs something, and is judged.
-pub(crate) fn self_test() -> anyhow::Result<()> {
-    for spec in KeySpec::ALL {
-        let key = PrivateKey::generate(spec).with_context(|| format!("crypto test failed for {spec}"))?;
-        key.sign(b"crypto test").with_context(|| format!("crypto test failed for {spec}"))?;
-    }
-    info!("crypto test passed");
-    Ok(())
 }
 
 fn summary(passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {

@@ -1,0 +1,233 @@
+//! What Prometheus is told: which certificates there are, with which keys, until when, and how many were made.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, ready};
+use jiff::{SignedDuration, Timestamp};
+use perennial_core::catalog::{Catalog, Row};
+use perennial_core::inventory::{Entry, inventory};
+use perennial_core::key::KeySpec;
+use perennial_core::plan::{Action, Planner, Step};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::act::{ActError, Done};
+use crate::pass::{Clock, Listener, Passed};
+
+/// The only counter.
+const COUNTER: &str = "openshift_pki_certificate_generated";
+/// Upper bounds in seconds.
+const BUCKETS: [f64; 7] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
+/// Who has not finished a pass for so long makes no progress: several resyncs, and the longest keys.
+const PROGRESS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// The metrics of an operator, and whether it makes progress.
+pub struct Metrics<'c> {
+    catalog: &'c Catalog,
+    registry: Registry,
+    info: Family<Info, Gauge>,
+    generated: Family<Generated, Counter>,
+    duration: Family<Took, Histogram>,
+    expiry: Family<Place, Gauge>,
+    next_rotation: Family<Place, Gauge>,
+    clock: Clock,
+    /// When the last pass ended, in seconds; the beginning of time before the first.
+    last_pass: AtomicI64,
+    started: Timestamp,
+    /// One text is made at a time, and not while the families change.
+    lock: Mutex<()>,
+}
+
+/// The parameters of a key. What does not apply is empty.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Info {
+    certificate_name: &'static str,
+    category: String,
+    algorithm: &'static str,
+    key_size: String,
+    curve: &'static str,
+    component: &'static str,
+    namespace: String,
+    secret: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Generated {
+    certificate_name: &'static str,
+    category: String,
+    algorithm: &'static str,
+    key_size: String,
+    curve: &'static str,
+    component: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Took {
+    certificate_name: &'static str,
+    algorithm: &'static str,
+    key_size: String,
+    curve: &'static str,
+    component: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Place {
+    certificate_name: &'static str,
+    component: &'static str,
+    namespace: String,
+    secret: String,
+}
+
+impl<'c> Metrics<'c> {
+    /// The metrics of an operator that starts now.
+    pub fn new(catalog: &'c Catalog, clock: Clock) -> Metrics<'c> {
+        let mut registry = Registry::default();
+        let info = Family::<Info, Gauge>::default();
+        let generated = Family::<Generated, Counter>::default();
+        let duration = Family::<Took, Histogram>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let expiry = Family::<Place, Gauge>::default();
+        let next_rotation = Family::<Place, Gauge>::default();
+        let name = "openshift_pki_certificate";
+        registry.register(format!("{name}_info"), "Certificates and the parameters of their keys", info.clone());
+        registry.register(COUNTER, "Certificates generated, by result", generated.clone());
+        let help = "Time to generate a key and its certificate";
+        registry.register(format!("{name}_generation_duration_seconds"), help, duration.clone());
+        let help = "The last second of a certificate";
+        registry.register(format!("{name}_expiry_timestamp_seconds"), help, expiry.clone());
+        let help = "When a certificate is replaced, if nothing happens before";
+        registry.register(format!("{name}_next_rotation_timestamp_seconds"), help, next_rotation.clone());
+        let started = clock();
+        Metrics {
+            catalog,
+            registry,
+            info,
+            generated,
+            duration,
+            expiry,
+            next_rotation,
+            clock,
+            last_pass: AtomicI64::new(i64::MIN),
+            started,
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// All of it, in the classic text format, which every scraper and `promtool` read.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(classic(&text))
+    }
+
+    /// Whether a pass ended not long ago, or the first one may still be on its way.
+    pub fn is_alive(&self) -> bool {
+        let last = Timestamp::from_second(self.last_pass.load(Ordering::Relaxed)).unwrap_or(self.started);
+        last.max(self.started).duration_until((self.clock)()) < PROGRESS_WITHIN
+    }
+
+    /// Whether a pass has ended.
+    pub fn is_ready(&self) -> bool {
+        self.last_pass.load(Ordering::Relaxed) != i64::MIN
+    }
+
+    /// Notes what there is after a pass.
+    pub fn note(&self, planner: &Planner<'_>, passed: &Passed) {
+        let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.info.clear();
+        self.expiry.clear();
+        self.next_rotation.clear();
+        for entry in inventory(planner, &passed.observation.snapshot, &passed.report) {
+            self.note_entry(&entry, passed);
+        }
+        self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
+    }
+
+    fn note_entry(&self, entry: &Entry<'_>, passed: &Passed) {
+        let Some(state) = entry.found.present() else { return };
+        let certificate = passed.observation.library.get(&state.certificate.id);
+        let key = certificate.and_then(|certificate| certificate.facts().public_key.kind().spec());
+        let logical = self.catalog.logical(entry.row);
+        let object = entry.slot.object();
+        let (algorithm, key_size, curve) = key_labels(key);
+        let (certificate_name, component) = (logical.name, entry.row.component.operator());
+        let info = Info {
+            certificate_name,
+            category: logical.category.to_string(),
+            algorithm,
+            key_size,
+            curve,
+            component,
+            namespace: object.namespace.clone(),
+            secret: object.name.clone(),
+        };
+        self.info.get_or_create(&info).set(1);
+        let place = Place { certificate_name, component, namespace: object.namespace, secret: object.name };
+        self.expiry.get_or_create(&place).set(state.certificate.validity.not_after.as_second());
+        if let Some(next) = entry.next_rotation {
+            self.next_rotation.get_or_create(&place).set(next.at.as_second());
+        }
+    }
+
+    fn count(&self, step: &Step, took: Option<Duration>) {
+        let Action::Issue(issue) = &step.action else { return };
+        let Some(row) = self.catalog.row(issue.row) else { return };
+        let (labels, took_labels) =
+            self.labels(row, issue.spec.key, if took.is_some() { "success" } else { "failure" });
+        self.generated.get_or_create(&labels).inc();
+        if let Some(took) = took {
+            self.duration.get_or_create(&took_labels).observe(took.as_secs_f64());
+        }
+    }
+
+    fn labels(&self, row: &Row, key: KeySpec, result: &'static str) -> (Generated, Took) {
+        let logical = self.catalog.logical(row);
+        let (algorithm, key_size, curve) = key_labels(Some(key));
+        let (certificate_name, component) = (logical.name, row.component.operator());
+        let category = logical.category.to_string();
+        let took = Took { certificate_name, algorithm, key_size: key_size.clone(), curve, component };
+        (Generated { certificate_name, category, algorithm, key_size, curve, component, result }, took)
+    }
+}
+
+/// From OpenMetrics, in which the family of a counter is called without `_total` and the text has an end mark.
+fn classic(text: &str) -> String {
+    let line = |line: &str| match line.strip_prefix("# ").and_then(|rest| rest.split_once(&format!(" {COUNTER} "))) {
+        Some((keyword @ ("HELP" | "TYPE"), rest)) => format!("# {keyword} {COUNTER}_total {rest}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().filter(|text| *text != "# EOF").map(line).collect()
+}
+
+fn key_labels(key: Option<KeySpec>) -> (&'static str, String, &'static str) {
+    let size = key.and_then(|key| key.key_size()).map(|bits| bits.to_string()).unwrap_or_default();
+    let curve = key.and_then(|key| key.curve()).map_or("", |curve| curve.name());
+    (key.map_or("", |key| key.algorithm()), size, curve)
+}
+
+impl Listener for Metrics<'_> {
+    fn begins<'a>(&'a self, _: &'a Step) -> BoxFuture<'a, ()> {
+        Box::pin(ready(()))
+    }
+
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+        self.count(step, done.made.as_ref().map(|made| made.key_took));
+        Box::pin(ready(()))
+    }
+
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+        if matches!(error, ActError::Key { .. } | ActError::Issue { .. } | ActError::Issuer { .. }) {
+            self.count(step, None);
+        }
+        Box::pin(ready(()))
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether keys of every kind that is configured can be made and used here.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use perennial_core::inventory::inventory;
+use perennial_core::key::KeySpec;
+use perennial_core::plan::{Planner, Report};
+use perennial_core::policy::Usage;
+use perennial_core::snapshot::Snapshot;
+use perennial_core::spec::{CertificateSpec, Subject, Validity};
+use perennial_x509::{IssueError, KeyError, PrivateKey, self_signed, signed_by};
+
+/// A key of a kind cannot be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum SelfTestError {
+    /// It cannot be made.
+    #[error("crypto test failed for {spec}: {source}")]
+    Key {
+        /// The kind of key.
+        spec: KeySpec,
+        /// Why.
+        source: KeyError,
+    },
+    /// It cannot sign.
+    #[error("crypto test failed for {spec}: {source}")]
+    Sign {
+        /// The kind of key.
+        spec: KeySpec,
+        /// Why.
+        source: IssueError,
+    },
+    /// What it signed is not accepted.
+    #[error("crypto test failed for {spec}: its signature is not accepted")]
+    Refused {
+        /// The kind of key.
+        spec: KeySpec,
+    },
+}
+
+/// Every kind of key that some certificate gets.
+pub(crate) fn configured(planner: &Planner<'_>, snapshot: &Snapshot, report: &Report) -> BTreeSet<KeySpec> {
+    inventory(planner, snapshot, report).into_iter().map(|entry| entry.wanted.key).collect()
+}
+
+/// Makes a key, signs with it, and judges the signature.
+pub(crate) fn test(spec: KeySpec, now: Timestamp) -> Result<(), SelfTestError> {
+    let key = PrivateKey::generate(spec).map_err(|source| SelfTestError::Key { spec, source })?;
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let wanted = CertificateSpec {
+        subject: Subject::common_name("crypto test").into(),
+        usage: Usage::Signer,
+        hosts: Vec::new(),
+        validity: Validity { not_before: now, not_after: now + SignedDuration::from_secs(1) },
+        key: spec,
+        extensions: Vec::new(),
+    };
+    let certificate = self_signed(&wanted, &key).map_err(|source| SelfTestError::Sign { spec, source })?;
+    if signed_by(&certificate, &certificate) { Ok(()) } else { Err(SelfTestError::Refused { spec }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_key_can_be_tested() {
+        let now = "2026-03-01T12:00:00.5Z".parse().unwrap();
+        for spec in KeySpec::ALL {
+            test(spec, now).unwrap();
+        }
+    }
+}
