@@ -7,6 +7,7 @@
 pub mod act;
 pub mod ask;
 mod cluster;
+pub mod lease;
 pub mod library;
 mod memory;
 pub mod metrics;

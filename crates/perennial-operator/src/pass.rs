@@ -28,6 +28,8 @@ pub struct Keeper<'c> {
     clock: Clock,
     /// Whether a replacement may have been interrupted.
     is_unfinished: AtomicBool,
+    /// Whether nothing more is to be written.
+    is_stopping: AtomicBool,
 }
 
 /// What came of a pass.
@@ -125,7 +127,15 @@ impl<'c> Keeper<'c> {
     /// A keeper of a cluster's certificates.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Keeper<'c> {
         let actor = Actor::new(client.clone(), keys);
-        Keeper { planner, client, actor, view, clock, is_unfinished: AtomicBool::new(true) }
+        Keeper {
+            planner,
+            client,
+            actor,
+            view,
+            clock,
+            is_unfinished: AtomicBool::new(true),
+            is_stopping: AtomicBool::new(false),
+        }
     }
 
     /// Looks at the cluster without touching it.
@@ -135,6 +145,15 @@ impl<'c> Keeper<'c> {
         observation.snapshot.check(self.planner.wiring()).map_err(PassError::Settings)?;
         let report = self.planner.plan(&observation.snapshot, &Scope::All);
         Ok((observation, report))
+    }
+
+    /// Lets a pass end after the write that it is about to make.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Does everything that can be done now.
@@ -148,11 +167,14 @@ impl<'c> Keeper<'c> {
         for look in 1.. {
             let (mut observation, report) = self.look().await?;
             let retyped = self.retype(&mut observation, &mut failed).await;
-            if (report.steps.is_empty() && !retyped) || look > MOST_LOOKS || !failed.is_empty() {
+            if (report.steps.is_empty() && !retyped) || look > MOST_LOOKS || !failed.is_empty() || self.is_stopping() {
                 return Ok(Passed { observation, report, written, failed });
             }
             let mut keys = self.actor.begin_keys(&report.steps);
             for step in report.steps {
+                if self.is_stopping() {
+                    break;
+                }
                 listener.begins(&step).await;
                 match self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await {
                     Ok(done) => {

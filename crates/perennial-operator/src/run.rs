@@ -1,5 +1,6 @@
 //! Keeps a cluster's certificates for as long as it runs.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,15 +82,29 @@ impl<'c> Runner<'c> {
         Ok(passed)
     }
 
-    /// Passes whenever something changes, something is due, or a minute is over. Ends never; whoever drops it stops it, and a
-    /// write that was begun is finished or not made at all.
-    pub async fn run(&self, mut after_each: impl FnMut(&Passed)) {
+    /// Passes whenever something changes, something is due, or a minute is over, until it is told to stop: then after the write
+    /// that it is about to make.
+    pub async fn run(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
         let wake = Arc::new(Notify::new());
         let mut watching: Option<tokio::task::JoinHandle<()>> = None;
         let mut patience = RETRY.0;
         info!("Starting CertRotation");
         loop {
-            let wait = match self.once().await {
+            let (passed, is_stopped) = {
+                let mut pass = pin!(self.once());
+                tokio::select! {
+                    passed = &mut pass => (passed, false),
+                    () = &mut stop => {
+                        self.keeper.stop();
+                        (pass.await, true)
+                    }
+                }
+            };
+            if is_stopped {
+                break;
+            }
+            let wait = match passed {
                 Ok(passed) => {
                     if watching.is_none() {
                         let watched = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
@@ -111,7 +126,11 @@ impl<'c> Runner<'c> {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = wake.notified() => tokio::time::sleep(SETTLE).await,
+                () = &mut stop => break,
             }
+        }
+        if let Some(watching) = watching {
+            watching.abort();
         }
     }
 

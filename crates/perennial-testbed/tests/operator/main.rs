@@ -8,6 +8,7 @@ mod contract;
 mod faults;
 mod install;
 mod judged;
+mod leading;
 mod life;
 mod recovery;
 mod telling;

@@ -172,7 +172,7 @@ async fn what_happens_is_heard() {
         }
     };
     tokio::select! {
-        () = runner.run(|_| {}) => {}
+        () = runner.run(|_| {}, std::future::pending()) => {}
         () = story => {}
         () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
     }

@@ -3,14 +3,17 @@
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
+use perennial_operator::brief;
+use perennial_operator::lease::Leadership;
 use perennial_operator::pass::{Clock, Passed};
 use perennial_operator::run::{RunError, Runner};
-use perennial_x509::KeyPool;
+use perennial_x509::{KeyPool, random};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -45,6 +48,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     keygen_threads: Option<NonZeroUsize>,
 
+    /// The namespace of the lease by which one of several operators leads
+    #[arg(long, value_name = "NAMESPACE", default_value = "openshift-kube-apiserver-operator")]
+    lease_namespace: String,
+
     /// Where to serve /metrics, /livez and /readyz, on this machine alone
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943", conflicts_with = "once")]
     metrics: SocketAddr,
@@ -72,7 +79,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
     let planner = &*PLANNER;
     let clock: Clock = Arc::new(clock::now);
-    let runner = Runner::new(planner, client, keys, args.cluster.view(), clock);
+    let runner = Runner::new(planner, client.clone(), keys, args.cluster.view(), clock.clone());
     match runner.self_test().await {
         // Whoever runs for long waits for a cluster that is not there yet.
         Err(RunError::Look(error)) if !args.once => warn!("{error}"),
@@ -83,15 +90,43 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         return summary(&passed, out);
     }
     let listener = probes::bind(args.metrics).await?;
+    let mut leadership = Leadership::new(client, &args.lease_namespace, "perennial", identity()?, clock);
     info!(address = %listener.local_addr()?, "serving /metrics, /livez and /readyz");
-    tokio::select! {
-        () = runner.run(|_| {}) => {}
-        ended = probes::serve(listener, runner.metrics()) => ended?,
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    let probes = tokio::spawn(probes::serve(listener, runner.metrics()));
+    let mut told = pin!(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
+    let is_leading = tokio::select! {
+        () = leadership.acquire() => true,
+        () = &mut told => false,
+    };
+    let mut is_lost = false;
+    if is_leading {
+        let stop = async {
+            tokio::select! {
+                () = &mut told => {}
+                () = leadership.hold() => is_lost = true,
+            }
+        };
+        runner.run(|_| {}, stop).await;
     }
     info!("stopping");
+    probes.abort();
+    if is_lost {
+        bail!("another operator may be leading now");
+    }
+    leadership.release().await.map_err(|error| anyhow!("failed to release the lease: {}", brief(&error)))?;
     Ok(Found::Nothing)
+}
+
+/// A name that no other operator has: that of the pod or of the machine, and something drawn.
+fn identity() -> anyhow::Result<String> {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "perennial".to_owned());
+    let drawn: String = random::bytes::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{host}_{drawn}"))
 }
 
 /// As many as there are cores, unless somebody says otherwise.

@@ -99,11 +99,13 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
                 talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
             }
         };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            () = runner.run(after_each) => {}
-        }
+        let stop = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        runner.run(after_each, stop).await;
         talk::line(format_args!("stopping"));
     }
     door.close();

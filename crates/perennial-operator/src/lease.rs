@@ -1,0 +1,155 @@
+//! One of several operators at a time: whoever holds the lease.
+//!
+//! Whether another one's lease is over is judged by how long nothing was heard of it here, not by the times that it wrote: clocks
+//! differ.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube_client::api::PostParams;
+use kube_client::{Api, Client, Error};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::brief;
+use crate::pass::Clock;
+
+/// How long others leave the lease to who is not heard of: longer than an API server takes to come back.
+const DURATION: Duration = Duration::from_secs(137);
+/// How long its holder tries to renew it before it gives up.
+const RENEW_WITHIN: Duration = Duration::from_secs(107);
+/// How often it is renewed, or looked at.
+const EVERY: Duration = Duration::from_secs(26);
+
+/// A lease in a namespace.
+pub struct Leadership {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    clock: Clock,
+    seen: Option<Seen>,
+}
+
+/// What somebody else's lease said, and since when nothing else was heard.
+struct Seen {
+    spec: LeaseSpec,
+    at: Instant,
+}
+
+impl Leadership {
+    /// For this lease, under a name that no other operator has.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String, clock: Clock) -> Leadership {
+        Leadership { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, clock, seen: None }
+    }
+
+    /// Waits until it is ours.
+    pub async fn acquire(&mut self) {
+        let mut is_told = false;
+        loop {
+            match self.attempt().await {
+                Ok(None) => {
+                    info!(identity = self.identity, "leading");
+                    return;
+                }
+                Ok(Some(holder)) => {
+                    if !is_told {
+                        info!(holder, "waiting until another operator stops");
+                        is_told = true;
+                    }
+                }
+                Err(error) => warn!(error = brief(&error), "failed to read or write the lease"),
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Keeps it, and returns when it is lost.
+    pub async fn hold(&mut self) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(EVERY).await;
+            match self.attempt().await {
+                Ok(None) => renewed = Instant::now(),
+                Ok(Some(holder)) => {
+                    warn!(holder, "the lease was lost");
+                    return;
+                }
+                Err(error) => warn!(error = brief(&error), "failed to renew the lease"),
+            }
+            if RENEW_WITHIN < renewed.elapsed() {
+                warn!("the lease could not be renewed in time");
+                return;
+            }
+        }
+    }
+
+    /// Gives it back, so that nobody has to wait.
+    pub async fn release(&self) -> Result<(), Error> {
+        let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+        let spec = lease.spec.get_or_insert_default();
+        if spec.holder_identity.as_deref() != Some(&self.identity) {
+            return Ok(());
+        }
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+        self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
+    }
+
+    /// Takes or renews it. Says who has it, if that is somebody else.
+    async fn attempt(&mut self) -> Result<Option<String>, Error> {
+        let found = self.api.get_opt(&self.name).await?;
+        let written = match found {
+            None => {
+                let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+                let new = Lease { metadata, spec: Some(self.spec(None)) };
+                self.api.create(&PostParams::default(), &new).await
+            }
+            Some(mut lease) => {
+                let old = lease.spec.take().unwrap_or_default();
+                let holder = old.holder_identity.clone().filter(|holder| !holder.is_empty());
+                if let Some(holder) = holder.filter(|holder| *holder != self.identity)
+                    && !self.is_over(&old)
+                {
+                    return Ok(Some(holder));
+                }
+                lease.spec = Some(self.spec(Some(&old)));
+                self.api.replace(&self.name, &PostParams::default(), &lease).await
+            }
+        };
+        match written {
+            Ok(_) => Ok(None),
+            // Somebody was faster.
+            Err(Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
+                Ok(Some("somebody who was faster".to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_over(&mut self, spec: &LeaseSpec) -> bool {
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = seconds.map_or(DURATION, Duration::from_secs);
+        match &self.seen {
+            Some(seen) if seen.spec == *spec => duration <= seen.at.elapsed(),
+            _ => {
+                self.seen = Some(Seen { spec: spec.clone(), at: Instant::now() });
+                false
+            }
+        }
+    }
+
+    fn spec(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime((self.clock)());
+        let is_ours = old.is_some_and(|old| old.holder_identity.as_deref() == Some(&self.identity));
+        let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: old.filter(|_| is_ours).and_then(|old| old.acquire_time.clone()).or(Some(now.clone())),
+            renew_time: Some(now),
+            lease_transitions: Some(if is_ours || old.is_none() { transitions } else { transitions + 1 }),
+            ..LeaseSpec::default()
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! One of several operators at a time, and a graceful end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube_client::Api;
+use perennial_operator::lease::Leadership;
+use tokio::time::{Instant, timeout};
+
+use crate::cluster::Cluster;
+
+const NAMESPACE: &str = "openshift-kube-apiserver-operator";
+
+fn leadership(cluster: &Cluster, identity: &str) -> Leadership {
+    // The clock of the runtime, which jumps to the next thing that somebody waits for.
+    let (began, start) = (cluster.now(), Instant::now());
+    let clock = Arc::new(move || began + SignedDuration::try_from(start.elapsed()).unwrap());
+    Leadership::new(cluster.client.clone(), NAMESPACE, "perennial", identity.to_owned(), clock)
+}
+
+async fn holder(cluster: &Cluster) -> Option<String> {
+    let lease = Api::<Lease>::namespaced(cluster.client.clone(), NAMESPACE).get("perennial").await.unwrap();
+    lease.spec.unwrap().holder_identity
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_stops_lets_the_next_one_lead_at_once() {
+    let cluster = Cluster::embedded().await;
+    let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
+    one.acquire().await;
+    assert_eq!(holder(&cluster).await.as_deref(), Some("one"));
+    assert!(timeout(Duration::from_secs(600), async { tokio::join!(one.hold(), other.acquire()) }).await.is_err());
+    assert_eq!(holder(&cluster).await.as_deref(), Some("one"), "who renews it keeps it");
+    one.release().await.unwrap();
+    let begun = Instant::now();
+    other.acquire().await;
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
+    one.release().await.unwrap();
+    assert_eq!(holder(&cluster).await.as_deref(), Some("other"), "nobody gives back what is not theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_heard_of_is_followed_and_hears_of_it() {
+    let cluster = Cluster::embedded().await;
+    let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
+    one.acquire().await;
+    // It is gone, or its machine sleeps.
+    let begun = Instant::now();
+    other.acquire().await;
+    let waited = begun.elapsed();
+    assert!(Duration::from_secs(137) <= waited && waited < Duration::from_secs(200), "{waited:?}");
+    assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
+    timeout(Duration::from_secs(60), one.hold()).await.expect("who wakes up hears that another leads");
+}
+
+#[tokio::test]
+async fn who_is_told_to_stop_ends_between_two_writes() {
+    let cluster = Cluster::embedded().await;
+    let runner = cluster.runner();
+    let secrets = cluster.secrets(NAMESPACE);
+    let stop = async {
+        while secrets.get_opt("aggregator-client-signer").await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    runner.run(|_| panic!("it was told to stop"), stop).await;
+    let written = cluster.versions().await.len();
+    assert!((1..45).contains(&written), "{written} objects were written");
+    let (passed, _) = cluster.pass().await;
+    assert!(passed.report.waiting.is_empty() && passed.report.risks.is_empty());
+}
