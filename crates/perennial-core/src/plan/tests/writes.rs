@@ -131,6 +131,8 @@ fn a_certificate_waits_for_a_signer_that_has_not_begun() {
         wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
         look again day 5
     "#]].assert_eq(&text(&report));
+    let waiting = report.waiting.iter().find(|it| it.slot == tls(leaf)).map(|it| it.waiting.until());
+    assert_eq!(waiting, Some(Some(day(5))));
     assert_eq!(cluster.plan_at(day(5) - SECOND).steps, Vec::new());
     assert!(issue_of(&cluster.plan_at(day(5)).steps, leaf).is_some());
 }
