@@ -35,6 +35,9 @@ fn a_rotation_makes_a_bridge_each_way_and_keeps_the_subject() {
     assert_eq!(days(&bridged.validity.not_after.to_string()), "day 790");
     assert!(bridged.validity.not_after <= issue.spec.validity.not_after);
     cluster.settle();
+    for bridge in [bridge, bridged] {
+        assert_eq!(cluster.snapshot.certificates.get(&bridge.id).unwrap().validity, bridge.validity);
+    }
     let members = &cluster.bundle(BUNDLE).members;
     assert!(members.contains(&cluster.secret(SIGNER).certificate.id) && members.contains(&bridged.id));
 }
@@ -105,4 +108,14 @@ fn a_planned_rotation_happens_at_half_of_its_life() {
     assert_eq!(days(&rotated.unwrap().to_string()), "day 395");
     assert_eq!(cluster.broken(), Vec::<String>::new());
     assert_eq!(cluster.ended, Vec::<String>::new());
+}
+
+#[test]
+fn however_late_it_comes_consumers_have_the_whole_overlap() {
+    let mut cluster = settled();
+    cluster.pass_to(day(700));
+    let report = cluster.plan();
+    let [bridged] = issue_of(&report.steps, SIGNER).unwrap().bridged.as_slice() else { panic!("{}", text(&report)) };
+    // The earlier one ends on day 790: too early for who reads its bundle once a year.
+    assert_eq!(days(&bridged.validity.not_after.to_string()), "day 1095");
 }
