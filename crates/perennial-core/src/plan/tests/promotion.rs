@@ -162,6 +162,12 @@ fn certificates_of_an_earlier_one_are_accepted_until_they_end() {
 }
 
 #[test]
+fn what_is_promoted_has_no_chain() {
+    let cluster = settled();
+    assert_eq!((cluster.secret(SOURCE).chain.len(), cluster.secret(TARGET).chain.len()), (1, 0));
+}
+
+#[test]
 fn what_was_there_before_is_remembered_from_when_it_was_replaced_there() {
     let mut cluster = settled();
     let old = cluster.secret(TARGET).certificate.id.clone();
