@@ -210,6 +210,19 @@ fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
 }
 
 #[test]
+fn a_rollout_is_waited_for_as_long_as_a_new_certificate_can_be_read_before_the_old_one_ends() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(10)).restarts = false;
+    cluster.force("localhost-serving-signer", "test");
+    cluster.go_to(day(15));
+    let report = cluster.plan();
+    let waits = report.waiting.iter().find(|it| it.name == "localhost-serving-cert-certkey").unwrap();
+    assert!(matches!(waits.waiting, Waiting::Rollout { .. }), "{}", text(&report));
+    // It ends on day 30. Ten minutes are for its reader, five for clocks that differ, and ten until somebody looks.
+    assert_eq!(waits.waiting.until(), Some(day(30) - 25 * MINUTE));
+}
+
+#[test]
 fn what_cannot_be_put_off_names_everybody_whom_it_breaks_later() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).force("aggregator-client-signer", "test");
