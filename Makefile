@@ -40,6 +40,7 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a
 
 # Each mutant is a build and a run of the tests of the planner, so this takes an hour or two. The few tests that take
 # seconds are left out: what survives the others is for them, and for `cargo mutants` without the second filter.
+# docs/explanation/mutants.md lists the mutants that nobody can kill.
 MUTANTS_OUT ?= target/mutants
 mutants: ## Break the planner and the proof in every way, and see whether a test notices
 	@tools/ensure mutants

@@ -74,18 +74,13 @@ pub(super) fn attempt(
         return Outcome::Safe(trial.broken().and_with_consent(&may_break));
     };
     let patience = Patience::of_all(wiring, draft, &trial, urgency);
-    let refused = Risk::from(refusal.as_ref());
     let lacking = |refusal: &Refusal| lacking(wiring, draft, &trial, refusal);
     if let Some(waiting) = trial.wait_for(*refusal, patience, lacking) {
         draft.undo(undo);
         return trial.put_off(waiting);
     }
     // It cannot be put off: what it breaks, now or later, goes with it.
-    let mut broken = trial.broken();
-    if !broken.risks.iter().any(|risk| risk.edge == refused.edge) {
-        broken.risks.push(refused);
-    }
-    Outcome::Safe(broken.and_with_consent(&may_break))
+    Outcome::Safe(trial.broken().and_also(trial.breaks()).and_with_consent(&may_break))
 }
 
 /// A write on trial: the edges that it touches, as they are and as they would be.
@@ -261,8 +256,13 @@ impl Broken {
     /// With what breaks because somebody consented, and is named all the same.
     fn and_with_consent(mut self, may_break: &Trial) -> Broken {
         self.risks.extend(may_break.broken().risks);
-        for risk in may_break.breaks() {
-            self.consented.insert(risk.edge.clone());
+        self.consented.extend(may_break.breaks().map(|risk| risk.edge));
+        self.and_also(may_break.breaks())
+    }
+
+    /// With these, each edge once.
+    fn and_also(mut self, risks: impl Iterator<Item = Risk>) -> Broken {
+        for risk in risks {
             if !self.risks.iter().any(|known| known.edge == risk.edge) {
                 self.risks.push(risk);
             }

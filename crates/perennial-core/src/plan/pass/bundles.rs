@@ -60,10 +60,8 @@ impl Pass<'_, '_> {
         let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
         let allowance = self.draft.clock_allowance();
         let ends = members.filter_map(|id| self.draft.get(id)).filter_map(|it| it.validity.first_after());
-        let ends = ends.map(|end| after(end, allowance));
-        if let Some(end) = ends.filter(|end| self.now() < *end).min() {
-            self.look(end);
-        }
+        let ends: Vec<_> = ends.map(|end| after(end, allowance)).collect();
+        ends.into_iter().for_each(|end| self.look(end));
     }
 
     fn publish(&mut self, publication: Publication, delivery: Delivery) {

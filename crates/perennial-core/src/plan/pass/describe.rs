@@ -34,11 +34,8 @@ impl Pass<'_, '_> {
         let id = CertificateId(format!("{}@{}", slot.object_text(), self.now()).into());
         let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
-        let forced = match &reason {
-            Reason::Forced { reason } => Some(reason.clone()),
-            // Whatever the reason was: what somebody asked for has happened by it.
-            _ => self.snapshot().settings.forced.get(row.id).cloned(),
-        };
+        // Whatever the reason is: what somebody asked for has happened by it.
+        let forced = self.snapshot().settings.forced.get(row.id).cloned();
         Ok(Issue {
             slot: slot.clone(),
             row: row.id,

@@ -4,6 +4,8 @@ use jiff::SignedDuration;
 
 use super::fixture::{Cluster, HOUR, day, issue_of, issues};
 use super::text::{days, text};
+use crate::catalog::Catalog;
+use crate::plan::Planner;
 use crate::rules::{Observed, Reason};
 use crate::spec::SubjectSpec;
 
@@ -35,6 +37,9 @@ fn a_rotation_makes_a_bridge_each_way_and_keeps_the_subject() {
     assert_eq!(days(&bridged.validity.not_after.to_string()), "day 790");
     assert!(bridged.validity.not_after <= issue.spec.validity.not_after);
     cluster.settle();
+    for bridge in [bridge, bridged] {
+        assert_eq!(cluster.snapshot.certificates.get(&bridge.id).unwrap().validity, bridge.validity);
+    }
     let members = &cluster.bundle(BUNDLE).members;
     assert!(members.contains(&cluster.secret(SIGNER).certificate.id) && members.contains(&bridged.id));
 }
@@ -105,4 +110,31 @@ fn a_planned_rotation_happens_at_half_of_its_life() {
     assert_eq!(days(&rotated.unwrap().to_string()), "day 395");
     assert_eq!(cluster.broken(), Vec::<String>::new());
     assert_eq!(cluster.ended, Vec::<String>::new());
+}
+
+#[test]
+fn however_late_it_comes_consumers_have_the_whole_overlap() {
+    let mut cluster = settled();
+    cluster.pass_to(day(700));
+    let report = cluster.plan();
+    let [bridged] = issue_of(&report.steps, SIGNER).unwrap().bridged.as_slice() else { panic!("{}", text(&report)) };
+    // The earlier one ends on day 790: too early for who reads its bundle once a year.
+    assert_eq!(days(&bridged.validity.not_after.to_string()), "day 1095");
+}
+
+#[test]
+fn a_copy_is_proved_and_made_with_the_bridge() {
+    let mut catalog = Catalog::builtin().clone();
+    let signer = catalog.rows.iter_mut().find(|row| row.id == "kube-control-plane-signer").unwrap();
+    signer.cross_signed = true;
+    let planner = Planner::new(&catalog);
+    let mut cluster = Cluster::made_of(&planner);
+    cluster.go_to(day(10)).force("kube-control-plane-signer", "test");
+    cluster.force("kube-controller-manager-client-cert-key", "test");
+    cluster.settle();
+    let home = cluster.secret("openshift-config-managed/kube-controller-manager-client-cert-key");
+    let copy = cluster.secret("openshift-kube-controller-manager/kube-controller-manager-client-cert-key");
+    let signer = cluster.secret("openshift-kube-apiserver-operator/kube-control-plane-signer");
+    assert_eq!(home.certificate.signed_by.as_ref(), Some(&signer.certificate.subject));
+    assert_eq!((&copy.certificate.id, &copy.chain), (&home.certificate.id, &signer.bridges));
 }

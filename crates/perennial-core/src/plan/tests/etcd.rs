@@ -157,3 +157,44 @@ fn a_member_that_never_restarts_does_not_let_the_others_end() {
     // Two hours are for a rollout: who has the new bundle goes on with them.
     assert_eq!(issued.as_deref(), Some("day 1094+22:00"));
 }
+
+#[test]
+fn what_comes_and_what_goes_is_one_write() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(10)).leave("m2");
+    cluster.join("m3", "10.0.0.9");
+    let done = cluster.settle();
+    let step = done.iter().find(|step| step.object == "openshift-etcd/etcd-all-certs").unwrap();
+    assert_eq!(
+        step.to_string(),
+        "copy openshift-etcd/etcd-peer-m3, openshift-etcd/etcd-serving-m3, openshift-etcd/etcd-serving-metrics-m3 \
+         to openshift-etcd/etcd-all-certs, and remove etcd-peer-m2.crt, etcd-serving-m2.crt, \
+         etcd-serving-metrics-m2.crt from it"
+    );
+}
+
+#[test]
+fn bundles_of_one_config_map_are_one_write() {
+    let plan = Cluster::nothing().plan();
+    let all = plan.steps.iter().filter(|step| step.object == "openshift-etcd/etcd-all-bundles").collect::<Vec<_>>();
+    let [step] = all[..] else { panic!("{}", steps(&plan.steps)) };
+    let Action::Publish(bundles) = &step.action else { panic!("{step}") };
+    let ids: Vec<&str> = bundles.iter().map(|bundle| bundle.bundle).collect();
+    assert_eq!(ids, ["etcd-all-bundles/server", "etcd-all-bundles/metrics"]);
+}
+
+#[test]
+fn consent_is_for_one_member_or_for_all() {
+    // The members that are issued although others lack the new signer, and do not wait for their restart.
+    let issued = |member: &str| {
+        let mut cluster = begun();
+        let purposes = ["server", "client"];
+        let consent = purposes.map(|purpose| format!("etcd accepts etcd-peer-{member} of etcd as a {purpose}"));
+        cluster.snapshot.settings.consent.extend(consent);
+        assert_eq!(cluster.snapshot.check(cluster.planner.wiring()), Ok(()));
+        let plan = cluster.plan();
+        issues(&plan.steps).iter().map(|issue| issue.slot.object_text().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(issued("m1"), ["openshift-etcd/etcd-peer-m1"]);
+    assert_eq!(issued("<node>"), ["m0", "m1", "m2"].map(|node| format!("openshift-etcd/etcd-peer-{node}")));
+}

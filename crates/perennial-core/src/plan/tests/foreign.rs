@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use expect_test::expect;
+use jiff::Timestamp;
+
 use super::fixture::{Cluster, ca, day, issues, living, service, tls};
-use super::text::{days, steps, waiting};
+use super::text::{days, steps, text, waiting};
 use crate::rules::{BundleState, Mode, Observed};
 use crate::spec::Validity;
 use crate::trust::{CertificateFacts, CertificateId, KeyId, PathLength, Principal};
@@ -81,31 +84,51 @@ fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
     assert_eq!(cluster.secret(signer).certificate.id, before);
 }
 
-#[test]
-fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
-    let leaf = "openshift-kube-apiserver/check-endpoints-client-cert-key";
+/// Somebody has replaced a certificate by one of their own, recovery leaves that alone until it ends, and their CA is
+/// taken back.
+fn taken_back(certificate_until: Timestamp, ca_until: Timestamp) -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     bring(&mut cluster, &["acme"]);
-    cluster.go_to(day(3));
-    // Somebody has replaced a certificate by one of their own, and recovery leaves that alone until it ends.
-    cluster.snapshot.settings.mode = Mode::OnlyWhenExpired;
-    cluster.change_secret(leaf, |state| {
-        *state = living(state, day(0), day(10));
-        Arc::make_mut(&mut state.certificate).signed_by =
-            Some(Principal { name: "acme".into(), key: KeyId("acme".into()) });
+    let mut acme = cluster.snapshot.certificates.get(&CertificateId("acme".into())).unwrap().as_ref().clone();
+    acme.validity.not_after = ca_until;
+    let signer = acme.subject.clone();
+    cluster.snapshot.certificates.insert(Arc::new(acme));
+    cluster.go_to(day(3)).snapshot.settings.mode = Mode::OnlyWhenExpired;
+    cluster.change_secret("openshift-kube-apiserver/check-endpoints-client-cert-key", |state| {
+        *state = living(state, day(0), certificate_until);
+        Arc::make_mut(&mut state.certificate).signed_by = Some(signer);
     });
     bring(&mut cluster, &[]);
+    cluster
+}
+
+#[test]
+fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
+    let mut cluster = taken_back(day(10), day(50));
     let report = cluster.plan();
     assert_eq!(steps(&report.steps), "");
-    let waits = waiting(&report);
-    assert!(waits.contains("lest it break: kube-apiserver accepts check-endpoints-client-cert-key"), "{waits}");
+    expect![[r#"
+        wait openshift-kube-apiserver/client-ca: until day 10+00:00:01, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
+    "#]].assert_eq(&waiting(&report));
     // That the edge ends with the certificate becomes a risk shortly before, and that is looked at.
     super::look::check_looks(&mut cluster.clone(), day(11), false);
     cluster.go_to(day(10));
+    let report = cluster.plan();
+    let [risk] = &report.risks[..] else { panic!("{}", text(&report)) };
+    assert!(risk.edge.starts_with("kube-apiserver accepts check-endpoints-client-cert-key"), "{risk}");
+    assert_eq!(days(&risk.at.to_string()), "day 10+00:00:01");
     assert_eq!(theirs(&cluster), ["acme"]);
     cluster.go_to(day(11));
     assert_eq!(theirs(&cluster), [""; 0]);
+}
+
+#[test]
+fn what_is_needed_without_an_end_stays_until_something_changes() {
+    let report = taken_back(Timestamp::MAX, Timestamp::MAX).plan();
+    expect![[r#"
+        wait openshift-kube-apiserver/client-ca: until something changes, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
+    "#]].assert_eq(&waiting(&report));
 }
 
 #[test]

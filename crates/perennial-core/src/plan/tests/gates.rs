@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 
-use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, tls};
-use super::text::{days, pending, text, waiting};
+use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, living, tls};
+use super::text::{days, pending, steps, text, waiting};
 use crate::catalog::Day;
 use crate::rules::{Observed, Reason, Waiting};
 use crate::snapshot::Window;
@@ -102,6 +102,15 @@ fn what_is_urgent_waits_for_no_window() {
 }
 
 #[test]
+fn a_window_at_four_fifths_of_a_life_is_too_late() {
+    let mut cluster = Cluster::made();
+    // It opens on Sundays at noon, the instant at which four fifths of the month are over on day 24.
+    cluster.go_to(day(1)).snapshot.settings.windows.push(Window { from_minute: (6 * 24 + 12) * 60, minutes: 60 });
+    let is_issued = |at| issue_of(&cluster.plan_at(at).steps, KUBELET_CLIENT).is_some();
+    assert_eq!([day(16), day(17), day(18)].map(is_issued), [false, true, true]);
+}
+
+#[test]
 fn what_somebody_else_writes_is_not_touched() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
@@ -130,6 +139,18 @@ fn what_somebody_else_writes_is_not_touched() {
     assert_eq!(cluster.plan().steps, report.steps);
 }
 
+#[test]
+fn what_several_others_write_is_not_touched() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    for object in ["openshift-etcd/etcd-signer", "openshift-service-ca/signing-key"] {
+        cluster.snapshot.other_writers.insert(tls(object), "somebody".to_owned());
+    }
+    cluster.delete_secret("openshift-etcd/etcd-peer-m0");
+    cluster.delete_secret("shop/web-tls");
+    assert_eq!(steps(&cluster.plan().steps), "");
+}
+
 const LB_SIGNER: &str = "openshift-kube-apiserver-operator/loadbalancer-serving-signer";
 const LB: &str = "openshift-kube-apiserver/external-loadbalancer-serving-certkey";
 
@@ -156,7 +177,8 @@ fn who_can_never_learn_of_a_new_signer_is_waited_for_as_long_as_possible() {
     let end = cluster.secret(LB).certificate.validity.not_after;
     cluster.go_watching(end, |cluster, report| {
         if let Some(step) = report.steps.iter().find(|step| step.object == LB) {
-            assert!(step.risks.iter().any(|risk| risk.edge.starts_with("kubectl accepts")), "{step:?}");
+            let named = step.risks.iter().filter(|risk| risk.edge.starts_with("kubectl accepts"));
+            assert_eq!(named.count(), 1, "{step:?}");
             issued.get_or_insert(cluster.now());
         }
     });
@@ -185,6 +207,42 @@ fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
         let lb = report.steps.iter().filter(|step| step.object == LB);
         lb.for_each(|step| assert_eq!((step.consented.len(), step.risks.len()), (0, 1), "{step:?}"));
     });
+}
+
+#[test]
+fn a_rollout_is_waited_for_as_long_as_a_new_certificate_can_be_read_before_the_old_one_ends() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(10)).restarts = false;
+    cluster.force("localhost-serving-signer", "test");
+    cluster.go_to(day(15));
+    let report = cluster.plan();
+    let waits = report.waiting.iter().find(|it| it.name == "localhost-serving-cert-certkey").unwrap();
+    assert!(matches!(waits.waiting, Waiting::Rollout { .. }), "{}", text(&report));
+    // It ends on day 30. Ten minutes are for its reader, five for clocks that differ, and ten until somebody looks.
+    assert_eq!(waits.waiting.until(), Some(day(30) - 25 * MINUTE));
+}
+
+#[test]
+fn what_cannot_be_put_off_names_everybody_whom_it_breaks_later() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).force("aggregator-client-signer", "test");
+    cluster.settle();
+    cluster.pass_to(day(28)); // the last tenth of the certificate's life
+    // The new signer ends in ten minutes, and the circuit breaker does not let it be made again.
+    cluster.change_secret("openshift-kube-apiserver-operator/aggregator-client-signer", |state| {
+        *state = living(state, day(3), day(28) + 10 * MINUTE);
+        state.issues = vec![day(28) - MINUTE; 5];
+    });
+    let report = cluster.plan();
+    let step = report.steps.iter().find(|step| step.object == AGGREGATOR_CLIENT).unwrap();
+    let risks: Vec<String> = step.risks.iter().map(|risk| days(&format!("{}: {}", risk.at, risk.edge))).collect();
+    assert_eq!(
+        risks,
+        [
+            "day 28+00:10:01: extension API server accepts aggregator-client of kube-apiserver",
+            "day 28+00:10:01: kube-controller-manager accepts aggregator-client of kube-apiserver"
+        ]
+    );
 }
 
 #[test]
@@ -247,6 +305,13 @@ fn no_more_are_in_the_making_than_allowed() {
     }
     assert_eq!(passes, 6); // 38 certificates
     assert!(cluster.snapshot.secrets.iter().all(|(slot, found)| slot.is_file() || *found != Observed::Absent));
+}
+
+#[test]
+fn without_a_signer_no_bundle_is_written() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.settings.in_flight = 0;
+    assert_eq!(steps(&cluster.plan().steps), "");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use super::fixture::{Cluster, SECOND, day};
+use super::fixture::{Cluster, MINUTE, SECOND, day};
 use super::text::{days, short, text};
 use crate::catalog::TimeScale;
 use crate::plan::Report;
@@ -114,4 +114,14 @@ fn the_next_look_of_a_rehearsal_is_exact() {
     let looks = check(&mut cluster, day(1));
     assert!(looks > 50, "{looks}");
     assert_eq!(cluster.ended, Vec::<String>::new());
+}
+
+#[test]
+fn the_next_look_is_never_now() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(1)).snapshot.settings.in_flight = 0;
+    // The second in which the bundle of a signer that lived a year lets go of it; but no other one can be made.
+    cluster.pass_to(day(365) + 5 * MINUTE + SECOND);
+    let report = cluster.plan();
+    assert!(report.at < report.next_look, "{}", text(&report));
 }

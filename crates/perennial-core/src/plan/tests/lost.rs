@@ -1,12 +1,14 @@
 //! What is lost comes back without breaking anything: deleted bundles, deleted signers.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use expect_test::expect;
 
 use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues, tls};
-use super::text::{days, steps, text};
+use super::text::{days, steps, text, waiting};
 use crate::catalog::{BundleInput, Day, Instance};
+use crate::plan::{Action, CopyItem, Step};
 use crate::rules::{Observed, Reason};
 
 const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
@@ -182,4 +184,55 @@ fn a_signer_that_is_lost_with_its_bundle_is_missed_by_nobody() {
             assert_eq!(cluster.ended, Vec::<String>::new(), "{signer} and {home}");
         }
     }
+}
+
+#[test]
+fn a_deleted_bundle_gets_back_what_only_its_copies_know() {
+    let mut cluster = rotated();
+    let before = members(&cluster, BUNDLE);
+    cluster.delete_bundle(BUNDLE);
+    cluster.change_secret(SIGNER, |signer| signer.superseded.clear());
+    let done = cluster.settle();
+    assert_eq!((issues(&done).len(), members(&cluster, BUNDLE)), (0, before));
+}
+
+#[test]
+fn what_a_static_pod_was_seen_to_present_is_not_given_up_with_its_secret() {
+    let leaf = "openshift-kube-apiserver/kubelet-client";
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).restarts = false;
+    cluster.force("kube-apiserver-to-kubelet-signer", "test");
+    cluster.settle();
+    cluster.delete_secret(leaf);
+    // Kubelets read the new signer within a quarter of an hour. Until then they accept what runs, and would not the new one.
+    expect![[r#"
+        wait openshift-kube-apiserver/kubelet-client (secret doesn't exist): until day 3+00:15, lest it break: kubelet accepts kubelet-client of kube-apiserver
+    "#]]
+    .assert_eq(&waiting(&cluster.plan()));
+    // Static pods are watched: what nobody was seen to hold, nobody holds.
+    cluster.snapshot.held_secrets.clear();
+    assert!(issue_of(&cluster.plan().steps, leaf).is_some());
+}
+
+#[test]
+fn whoever_reads_again_may_present_anything_by_an_earlier_signer_under_all_its_names() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).restarts = false;
+    cluster.force("localhost-serving-signer", "test");
+    cluster.settle();
+    cluster.delete_secret("openshift-kube-apiserver/localhost-serving-cert-certkey");
+    expect![[r#"
+        wait openshift-kube-apiserver/localhost-serving-cert-certkey (secret doesn't exist): rollout of openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt of m0 at revision 1, openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt of m1 at revision 1 and openshift-kube-apiserver/kube-apiserver-server-ca:ca-bundle.crt of m2 at revision 1; at most until day 3+02:00
+    "#]].assert_eq(&waiting(&cluster.plan()));
+}
+
+#[test]
+fn what_cannot_be_read_of_a_bundle_is_not_repeated() {
+    let mut cluster = rotated();
+    let Observed::Present(state) = cluster.snapshot.bundles.get_mut(&ca(BUNDLE)).unwrap() else { panic!() };
+    state.damage.push("block 2 is no certificate".to_owned());
+    let item = CopyItem { from: Some(ca(BUNDLE)), to: ca(COPIES[0]), alone: false };
+    cluster.snapshot.apply(&Step::new(COPIES[0], Action::CopyBundle(item), BTreeSet::new()));
+    assert_eq!(cluster.bundle(COPIES[0]).damage, [""; 0]);
+    assert_eq!(members(&cluster, COPIES[0]), members(&cluster, BUNDLE));
 }

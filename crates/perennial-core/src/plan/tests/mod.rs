@@ -20,4 +20,5 @@ mod text;
 mod totality;
 mod trouble;
 mod verify;
+mod versions;
 mod writes;

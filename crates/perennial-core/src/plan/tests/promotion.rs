@@ -1,11 +1,14 @@
 //! csr-signer is promoted to where it signs when whoever verifies has the bundle with it: by proof, not by its age.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::fixture::{Cluster, HOUR, MINUTE, day, issue_of, living, tls};
 use super::text::{days, text};
 use crate::plan::{Action, Report};
 use crate::rules::{Observed, SecretState, Waiting};
+use crate::trust::CertificateId;
 
 const SOURCE: &str = "openshift-kube-controller-manager-operator/csr-signer";
 const TARGET: &str = "openshift-kube-controller-manager/csr-signer";
@@ -156,4 +159,39 @@ fn certificates_of_an_earlier_one_are_accepted_until_they_end() {
     assert!(cluster.bundle("openshift-kube-apiserver/client-ca").members.contains(&old.id));
     cluster.go_to(day(30) + 30 * MINUTE);
     assert!(!cluster.bundle("openshift-kube-apiserver/client-ca").members.contains(&old.id));
+}
+
+#[test]
+fn what_is_promoted_has_no_chain() {
+    let cluster = settled();
+    assert_eq!((cluster.secret(SOURCE).chain.len(), cluster.secret(TARGET).chain.len()), (1, 0));
+}
+
+#[test]
+fn what_was_there_before_is_remembered_from_when_it_was_replaced_there() {
+    let mut cluster = settled();
+    let old = cluster.secret(TARGET).certificate.id.clone();
+    cluster.force("csr-signer", "test");
+    cluster.go_to(day(3));
+    let past = |object: &str| -> Vec<(CertificateId, String)> {
+        let past = cluster.secret(object).superseded.iter();
+        past.map(|it| (it.certificate.clone(), days(&it.at.to_string()))).collect()
+    };
+    assert_eq!(past(SOURCE), [(old.clone(), "day 2".to_owned())]);
+    assert_eq!(past(TARGET), [(old, "day 2+00:30".to_owned())]);
+    // And nothing was issued there.
+    assert_eq!((cluster.secret(SOURCE).issues.len(), cluster.secret(TARGET).issues.len()), (2, 0));
+}
+
+#[test]
+fn with_consent_a_new_one_is_promoted_at_once_and_says_who_is_left_behind() {
+    let mut cluster = settled();
+    cluster.force("csr-signer", "test");
+    let edges = cluster.planner.wiring().edges().iter().filter(|edge| edge.row == "csr-signer");
+    let consent: BTreeSet<String> = edges.map(|edge| edge.name.to_string()).collect();
+    assert!(!promotes(&cluster.plan()));
+    cluster.snapshot.settings.consent = consent.clone();
+    let report = cluster.plan();
+    let step = report.steps.iter().find(|step| step.object == TARGET).unwrap_or_else(|| panic!("{}", text(&report)));
+    assert_eq!(step.consented, consent);
 }

@@ -1,6 +1,7 @@
 //! A new kind of certificate is a new row and nothing else.
 
-use super::fixture::{Cluster, day, issues};
+use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues};
+use super::text::text;
 use crate::catalog::{
     Bundle, BundleHome, BundleInput, Catalog, Certificate, ConfigMapKey, Delivery, Edge, Home, Leaf, Object, Party,
     Place, Purpose, Row, Signer, Span, Trust,
@@ -8,6 +9,7 @@ use crate::catalog::{
 use crate::forecast::forecast;
 use crate::plan::Planner;
 use crate::policy::Category;
+use crate::rules::Waiting;
 use crate::simulate::{Options, Simulation};
 use crate::verify::State;
 
@@ -76,6 +78,40 @@ fn a_new_row_is_planned_verified_and_forecast() {
     let of = |row: &str| forecast.rotations.iter().filter(|it| it.row == row).map(|it| it.at).collect::<Vec<_>>();
     assert_eq!(of("shop-signer"), [day(40)]);
     assert_eq!(of("shop-client"), [day(15), day(30), day(45)]);
+}
+
+/// The same, but the shop knows its signer by itself and not by a bundle; and with a signer that nobody uses yet.
+fn unverified() -> Catalog {
+    let mut catalog = extended();
+    catalog.edges.last_mut().unwrap().trust = Trust::Row("shop-signer");
+    let unused = Row {
+        id: "shop-issuing-signer",
+        signer: Signer::Row("shop-signer"),
+        home: Home::Secret(object("shop-issuing-signer")),
+        succession: crate::catalog::Succession::Refresh(Span::days(15)),
+        ..*catalog.row("shop-signer").unwrap()
+    };
+    catalog.rows.insert(catalog.rows.len() - 1, unused);
+    catalog
+}
+
+#[test]
+fn a_row_that_nobody_is_known_to_verify_gives_a_new_signer_a_tenth_of_its_refresh() {
+    let catalog = unverified();
+    assert_eq!(catalog.defects(), []);
+    let planner = Planner::new(&catalog);
+    let mut cluster = Cluster::made_of(&planner);
+    cluster.go_to(day(14)).force("shop-signer", "test");
+    cluster.settle();
+    cluster.pass_to(day(15));
+    let report = cluster.plan();
+    // Nobody verifies a signer itself: it goes on.
+    assert!(issue_of(&report.steps, "shop/shop-issuing-signer").is_some(), "{}", text(&report));
+    let waits = report.waiting.iter().find(|it| it.name == "shop-client").unwrap();
+    let until = day(15) + 12 * HOUR;
+    assert_eq!(waits.waiting, Waiting::SignerTooYoung { until });
+    assert!(issue_of(&cluster.plan_at(until - SECOND).steps, "shop/shop-client").is_none());
+    assert!(issue_of(&cluster.plan_at(until).steps, "shop/shop-client").is_some());
 }
 
 #[test]

@@ -125,3 +125,13 @@ fn what_processes_may_still_hold_is_counted() {
         cluster.verify().into_iter().map(|it| (it.edge, it.versions)).collect();
     assert_eq!(edges[AGGREGATION], (1, 1));
 }
+
+#[test]
+fn the_order_in_which_a_process_holds_a_bundle_makes_no_other_version() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(3)).force("etcd-signer", "test");
+    cluster.go_to(day(4));
+    let held = cluster.snapshot.held_bundles.values_mut().flatten();
+    held.for_each(|held| held.members.reverse());
+    assert_eq!(checked(&cluster, "etcd accepts etcd-peer-m0 of etcd as a server").versions, (1, 1));
+}

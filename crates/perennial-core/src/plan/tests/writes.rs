@@ -8,7 +8,7 @@ use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues, living, tls};
 use super::text::{days, short, text};
 use crate::catalog::{Catalog, Span, Succession};
 use crate::plan::{Issue, Planner, Scope};
-use crate::rules::{Observed, Reason};
+use crate::rules::{Observed, Reason, Waiting};
 use crate::spec::{Host, SubjectSpec};
 
 /// Everything about a certificate to make, in a line.
@@ -131,8 +131,30 @@ fn a_certificate_waits_for_a_signer_that_has_not_begun() {
         wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
         look again day 5
     "#]].assert_eq(&text(&report));
+    let waiting = report.waiting.iter().find(|it| it.slot == tls(leaf)).map(|it| it.waiting.until());
+    assert_eq!(waiting, Some(Some(day(5))));
     assert_eq!(cluster.plan_at(day(5) - SECOND).steps, Vec::new());
     assert!(issue_of(&cluster.plan_at(day(5)).steps, leaf).is_some());
+}
+
+/// X12, the other way round: nothing but another signer helps.
+#[test]
+fn a_certificate_waits_without_an_end_for_a_signer_that_has_ended() {
+    let (signer, leaf) =
+        ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
+    // The day before, or in the second in which it began.
+    for end in [day(2), day(3)] {
+        let mut cluster = Cluster::made();
+        cluster.go_to(day(3)).delete_secret(leaf);
+        cluster.change_secret(signer, |state| {
+            *state = living(state, end, end);
+            // The circuit breaker does not let it be made again.
+            state.issues = vec![day(3) - SECOND; 5];
+        });
+        let report = cluster.plan();
+        let waits = report.waiting.iter().find(|it| it.slot == tls(leaf)).unwrap();
+        assert_eq!(waits.waiting, Waiting::Signer { signer: "aggregator-client-signer".to_owned(), until: None });
+    }
 }
 
 /// X13.
