@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod objects;
 pub mod observe;
 pub mod pass;
+pub mod rbac;
 mod read;
 pub mod run;
 pub mod self_test;

@@ -107,6 +107,17 @@ impl ControlPlane {
         client(&self.config).await
     }
 
+    /// A client of a service account, whose token nobody needs: the administrator speaks for it.
+    pub async fn client_as_account(&self, namespace: &str, name: &str) -> Result<Client, StartError> {
+        let mut config = self.config.clone();
+        let [all, ours] = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+            user.impersonate = Some(format!("system:serviceaccount:{namespace}:{name}"));
+            user.impersonate_groups = Some(vec![all.clone(), ours.clone(), "system:authenticated".to_owned()]);
+        }
+        client(&config).await
+    }
+
     /// The last lines that the kube-apiserver and etcd wrote, for a test that fails and does not know why.
     pub fn last_words(&self) -> String {
         format!("kube-apiserver:\n{}\netcd:\n{}", self.api_server.last_words(), self.etcd.last_words())

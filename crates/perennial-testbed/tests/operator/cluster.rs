@@ -11,6 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube_client::api::{ListParams, Patch, PatchParams, PostParams};
 use kube_client::{Api, Client};
 use perennial_api::config::{Infrastructure, Network};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
 use perennial_api::pki::{Pki, PkiSpec};
 use perennial_apiserver::api::Api as Server;
 use perennial_apiserver::environment::Environment;
@@ -37,7 +38,7 @@ pub(crate) struct Cluster {
     pub(crate) view: View,
     now: Arc<AtomicI64>,
     /// Ends with the test.
-    _real: Option<ControlPlane>,
+    real: Option<ControlPlane>,
 }
 
 impl Cluster {
@@ -63,7 +64,7 @@ impl Cluster {
 
     /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
     async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
-        let cluster = Cluster { client, view: View::default(), now, _real: real };
+        let cluster = Cluster { client, view: View::default(), now, real };
         for definition in perennial_api::crds() {
             cluster.create::<CustomResourceDefinition>(None, serde_json::to_value(definition).unwrap()).await;
         }
@@ -158,9 +159,30 @@ impl Cluster {
 
     /// Who keeps it, and tells about it.
     pub(crate) fn runner(&self) -> Runner<'static> {
+        self.runner_through(self.client.clone())
+    }
+
+    /// The same through another way to the same server.
+    pub(crate) fn runner_through(&self, client: Client) -> Runner<'static> {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || read(&now));
-        Runner::new(&PLANNER, self.client.clone(), KEYS.clone(), self.view.clone(), clock)
+        Runner::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
+    }
+
+    /// A client of a service account, on a real server.
+    pub(crate) async fn client_as_account(&self, namespace: &str, name: &str) -> Client {
+        self.real.as_ref().unwrap().client_as_account(namespace, name).await.unwrap()
+    }
+
+    /// Says that the node runs the API server and the controller manager at revision 1, of which nothing was kept.
+    pub(crate) async fn run_static_pods(&self) {
+        let status = json!({"status": {"nodeStatuses": [{"nodeName": "m0", "currentRevision": 1}]}});
+        let metadata = json!({"metadata": {"name": "cluster"}, "spec": {}});
+        self.create::<KubeAPIServer>(None, metadata.clone()).await;
+        self.create::<KubeControllerManager>(None, metadata).await;
+        let (params, status) = (PatchParams::default(), Patch::Merge(&status));
+        Api::<KubeAPIServer>::all(self.client.clone()).patch_status("cluster", &params, &status).await.unwrap();
+        Api::<KubeControllerManager>::all(self.client.clone()).patch_status("cluster", &params, &status).await.unwrap();
     }
 
     pub(crate) fn actor(&self) -> Actor {

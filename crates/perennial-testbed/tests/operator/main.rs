@@ -11,4 +11,5 @@ mod judged;
 mod leading;
 mod life;
 mod recovery;
+mod rights;
 mod telling;

@@ -231,7 +231,7 @@ fn what_cannot_be_read_of_a_bundle_is_not_repeated() {
     let mut cluster = rotated();
     let Observed::Present(state) = cluster.snapshot.bundles.get_mut(&ca(BUNDLE)).unwrap() else { panic!() };
     state.damage.push("block 2 is no certificate".to_owned());
-    let item = CopyItem { from: Some(ca(BUNDLE)), to: ca(COPIES[0]), alone: false };
+    let item = CopyItem { from: Some(ca(BUNDLE)), to: ca(COPIES[0]), alone: false, first: false };
     cluster.snapshot.apply(&Step::new(COPIES[0], Action::CopyBundle(item), BTreeSet::new()));
     assert_eq!(cluster.bundle(COPIES[0]).damage, [""; 0]);
     assert_eq!(members(&cluster, COPIES[0]), members(&cluster, BUNDLE));

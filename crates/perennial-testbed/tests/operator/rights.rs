@@ -1,0 +1,154 @@
+//! The operator under its own identity on a real server: it may do what it does, and nothing else.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::api::{DeleteParams, ListParams};
+use kube_client::client::Body;
+use kube_client::{Api, Client, Error};
+use perennial_core::catalog::Catalog;
+use perennial_operator::lease::Leadership;
+use perennial_operator::rbac;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use crate::cluster::Cluster;
+
+const ACCOUNT: &str = "openshift-kube-apiserver-operator";
+
+/// What was asked of the server, as `namespace group/resource verb`; the namespace is empty for what has none.
+type Asked = Arc<Mutex<BTreeSet<String>>>;
+
+/// The same way to a server, with a record of it.
+fn recorded(client: Client) -> (Client, Asked) {
+    let asked = Asked::default();
+    let record = asked.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, record) = (client.clone(), record.clone());
+        async move {
+            record.lock().unwrap().insert(describe(&request));
+            client.send(request).await
+        }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+fn describe(request: &Request<Body>) -> String {
+    let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    let (group, rest) = match path.as_slice() {
+        ["api", _version, rest @ ..] => ("", rest),
+        ["apis", group, _version, rest @ ..] => (*group, rest),
+        other => panic!("what is {other:?}?"),
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let (resource, is_named) = match rest {
+        [resource] => ((*resource).to_owned(), false),
+        [resource, _] => ((*resource).to_owned(), true),
+        [resource, _, subresource] => (format!("{resource}/{subresource}"), true),
+        other => panic!("what is {other:?}?"),
+    };
+    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    let verb = match *request.method() {
+        Method::GET if is_watch => "watch",
+        Method::GET if is_named => "get",
+        Method::GET => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        ref other => panic!("what is {other}?"),
+    };
+    format!("{namespace} {group}/{resource} {verb}")
+}
+
+/// What the roles grant, in the same words.
+fn granted(objects: &[Value]) -> BTreeSet<String> {
+    let texts =
+        |value: &Value| value.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let mut granted = BTreeSet::new();
+    for role in objects.iter().filter(|object| object["rules"].is_array()) {
+        let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+        for rule in role["rules"].as_array().unwrap() {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let line = |verb: String| format!("{namespace} {group}/{resource} {verb}");
+                    granted.extend(texts(&rule["verbs"]).into_iter().map(line));
+                }
+            }
+        }
+    }
+    granted
+}
+
+async fn apply(cluster: &Cluster, objects: &[Value]) {
+    for object in objects {
+        let kind = object["kind"].as_str().unwrap();
+        let base = match (kind, object["metadata"]["namespace"].as_str()) {
+            ("ServiceAccount", Some(namespace)) => format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
+            (_, Some(namespace)) => {
+                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{}s", kind.to_lowercase())
+            }
+            (_, None) => format!("/apis/rbac.authorization.k8s.io/v1/{}s", kind.to_lowercase()),
+        };
+        let request = http::Request::post(base).header("content-type", "application/json");
+        let body = request.body(serde_json::to_vec(object).unwrap()).unwrap();
+        cluster.client.request::<Value>(body).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_operator_may_do_what_it_does_and_nothing_else() {
+    let cluster = Cluster::real().await;
+    let objects = rbac::objects(Catalog::builtin(), ACCOUNT);
+    apply(&cluster, &objects).await;
+    let (client, asked) = recorded(cluster.client_as_account(ACCOUNT, rbac::NAME).await);
+    let runner = cluster.runner_through(client.clone());
+    let passed = runner.once().await.unwrap();
+    assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+    assert_eq!(passed.written.len(), 47);
+
+    // What happens now and then: a Secret of another type, a write of what is there, a rollout, a lease.
+    let secrets = cluster.secrets(ACCOUNT);
+    let signer = secrets.get("aggregator-client-signer").await.unwrap();
+    secrets.delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
+    let annotations = signer.metadata.annotations;
+    let metadata = json!({"name": "aggregator-client-signer", "annotations": annotations});
+    cluster.create::<Secret>(Some(ACCOUNT), json!({"metadata": metadata, "type": "Opaque", "data": signer.data})).await;
+    let clock = cluster.now();
+    let mut leadership =
+        Leadership::new(client.clone(), ACCOUNT, "perennial", "test".to_owned(), Arc::new(move || clock));
+    leadership.acquire().await;
+    leadership.release().await.unwrap();
+    cluster.run_static_pods().await;
+    let until = cluster.now() + jiff::SignedDuration::from_hours(24 * 16);
+    cluster.set_now(until);
+    let watch = tokio::time::sleep(Duration::from_secs(5));
+    runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), watch).await;
+    let (after, _) = cluster.pass().await;
+    assert!(after.observation.mistyped.is_empty());
+
+    // Nothing of it was refused, and nothing is granted that was not used.
+    let asked = asked.lock().unwrap().clone();
+    let granted = granted(&objects);
+    let beyond: Vec<_> = asked.difference(&granted).collect();
+    assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
+    let kinds =
+        |all: &BTreeSet<String>| all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect::<BTreeSet<_>>();
+    let (asked, granted) = (kinds(&asked), kinds(&granted));
+    let idle: Vec<_> = granted.difference(&asked).collect();
+    assert!(idle.is_empty(), "granted and never used: {idle:?}");
+
+    let is_forbidden = |error: Error| matches!(error, Error::Api(status) if status.is_forbidden());
+    let elsewhere = Api::<Secret>::namespaced(client.clone(), "default").list(&ListParams::default()).await;
+    assert!(is_forbidden(elsewhere.unwrap_err()));
+    let all = Api::<Secret>::all(client.clone()).list(&ListParams::default()).await;
+    assert!(is_forbidden(all.unwrap_err()));
+    let maps = Api::<ConfigMap>::namespaced(client, ACCOUNT);
+    assert!(is_forbidden(maps.delete("localhost-serving-ca", &DeleteParams::default()).await.unwrap_err()));
+}
