@@ -96,7 +96,8 @@ fn cluster_role() -> Value {
         "rules": [
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers", "etcds"], &["get", "list", "watch"]),
+            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
+            rule("operator.openshift.io", &["etcds"], &["get"]),
             rule("config.openshift.io", &["clusteroperators"], &["get", "create"]),
             rule("config.openshift.io", &["clusteroperators/status"], &["update"]),
         ],

@@ -5,6 +5,7 @@ mod crds;
 mod explain;
 mod forecast;
 mod install;
+mod manifests;
 mod plan;
 mod rotate;
 mod run;
@@ -56,6 +57,7 @@ enum Command {
     Snapshot(snapshot::Args),
     Simulate(simulate::Args),
     Crds(crds::Args),
+    Manifests(manifests::Args),
 }
 
 impl Cli {
@@ -75,6 +77,7 @@ impl Cli {
             Command::Snapshot(args) => snapshot::run(args, out).map(nothing),
             Command::Simulate(args) => simulate::run(args, out),
             Command::Crds(args) => crds::run(args, out).map(nothing),
+            Command::Manifests(args) => manifests::run(args, out).map(nothing),
         }
     }
 }
