@@ -10,6 +10,7 @@ mod foreign;
 mod gates;
 mod look;
 mod lost;
+mod new;
 mod outage;
 mod policy;
 mod promotion;
