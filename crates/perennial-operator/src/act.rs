@@ -81,6 +81,12 @@ pub enum ActError {
         /// What it says.
         source: Box<kube_client::Error>,
     },
+    /// It should be replaced, and something keeps it.
+    #[error("{object} cannot be replaced: it is being deleted, has finalizers, or belongs to somebody else")]
+    Held {
+        /// The object.
+        object: ObjectRef,
+    },
     /// There is no key.
     #[error("failed to generate a key for {object}: {source}")]
     Key {
@@ -125,6 +131,7 @@ impl ActError {
     pub fn object(&self) -> &ObjectRef {
         match self {
             ActError::Changed { object }
+            | ActError::Held { object }
             | ActError::Read { object, .. }
             | ActError::Write { object, .. }
             | ActError::Key { object, .. }

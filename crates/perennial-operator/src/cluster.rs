@@ -27,7 +27,8 @@ pub(crate) struct ClusterState {
 }
 
 const SINGLETON: &str = "cluster";
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// The labels of nodes of the control plane.
+pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// Reads all of it. What is not there or makes no sense is said, and does not stop anybody.
 pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<ClusterState, Error> {

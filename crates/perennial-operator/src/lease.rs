@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube_client::api::PostParams;
 use kube_client::{Api, Client, Error};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use crate::brief;
@@ -43,22 +43,23 @@ impl Leadership {
         Leadership { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, clock, seen: None }
     }
 
-    /// Waits until it is ours.
-    pub async fn acquire(&mut self) {
+    /// Waits until it is ours, and says each time that somebody else has it.
+    pub async fn acquire(&mut self, mut standing_by: impl FnMut()) {
         let mut is_told = false;
         loop {
-            match self.attempt().await {
+            match self.attempt_in_time().await {
                 Ok(None) => {
                     info!(identity = self.identity, "leading");
                     return;
                 }
                 Ok(Some(holder)) => {
+                    standing_by();
                     if !is_told {
                         info!(holder, "waiting until another operator stops");
                         is_told = true;
                     }
                 }
-                Err(error) => warn!(error = brief(&error), "failed to read or write the lease"),
+                Err(error) => warn!(error, "failed to read or write the lease"),
             }
             tokio::time::sleep(EVERY).await;
         }
@@ -69,13 +70,13 @@ impl Leadership {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(EVERY).await;
-            match self.attempt().await {
+            match self.attempt_in_time().await {
                 Ok(None) => renewed = Instant::now(),
                 Ok(Some(holder)) => {
                     warn!(holder, "the lease was lost");
                     return;
                 }
-                Err(error) => warn!(error = brief(&error), "failed to renew the lease"),
+                Err(error) => warn!(error, "failed to renew the lease"),
             }
             if RENEW_WITHIN < renewed.elapsed() {
                 warn!("the lease could not be renewed in time");
@@ -96,7 +97,15 @@ impl Leadership {
         self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
     }
 
-    /// Takes or renews it. Says who has it, if that is somebody else.
+    /// An attempt that ends: a connection may be dead without anybody saying so.
+    async fn attempt_in_time(&mut self) -> Result<Option<String>, String> {
+        match timeout(EVERY, self.attempt()).await {
+            Ok(attempted) => attempted.map_err(|error| brief(&error)),
+            Err(_) => Err("no answer".to_owned()),
+        }
+    }
+
+    /// Takes or renews it. Says who has it, if that is somebody else. Where somebody was faster, the next look tells who.
     async fn attempt(&mut self) -> Result<Option<String>, Error> {
         let found = self.api.get_opt(&self.name).await?;
         let written = match found {
@@ -117,14 +126,7 @@ impl Leadership {
                 self.api.replace(&self.name, &PostParams::default(), &lease).await
             }
         };
-        match written {
-            Ok(_) => Ok(None),
-            // Somebody was faster.
-            Err(Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
-                Ok(Some("somebody who was faster".to_owned()))
-            }
-            Err(error) => Err(error),
-        }
+        written.map(|_| None)
     }
 
     fn is_over(&mut self, spec: &LeaseSpec) -> bool {

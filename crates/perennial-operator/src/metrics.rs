@@ -140,6 +140,11 @@ impl<'c> Metrics<'c> {
         self.last_pass.load(Ordering::Relaxed) != i64::MIN
     }
 
+    /// Notes that another one leads, and that this is as it should be.
+    pub fn stand_by(&self) {
+        self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
+    }
+
     /// Notes what there is after a pass.
     pub fn note(&self, planner: &Planner<'_>, passed: &Passed) {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);

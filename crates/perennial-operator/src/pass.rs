@@ -1,13 +1,17 @@
 //! Looks, decides and acts, until nothing is left to do.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube_client::Client;
-use perennial_core::plan::{Planner, Report, Scope, Step};
+use perennial_core::catalog::ObjectName;
+use perennial_core::plan::{Action, Planner, Report, Scope, Step};
+use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_x509::KeyPool;
+use tracing::warn;
 
 use crate::act::{ActError, Actor, Done};
 use crate::brief;
@@ -18,6 +22,8 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A pass that makes no end is cut here, and goes on with the next one.
 const MOST_LOOKS: usize = 20;
+/// How many issues of a place are remembered: as many as the circuit breaker asks about.
+const REMEMBERED: usize = 5;
 
 /// Keeps the certificates of one cluster.
 pub struct Keeper<'c> {
@@ -30,6 +36,8 @@ pub struct Keeper<'c> {
     is_unfinished: AtomicBool,
     /// Whether nothing more is to be written.
     is_stopping: AtomicBool,
+    /// When the last few certificates of each place were issued here.
+    issues: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
 }
 
 /// What came of a pass.
@@ -135,13 +143,19 @@ impl<'c> Keeper<'c> {
             clock,
             is_unfinished: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
+            issues: Mutex::default(),
         }
     }
 
     /// Looks at the cluster without touching it.
     pub async fn look(&self) -> Result<(Observation, Report), PassError> {
         let observed = observe(&self.client, self.planner.wiring(), &self.view, (self.clock)()).await;
-        let observation = observed.map_err(|error| PassError::Observe(Box::new(error)))?;
+        let mut observation = observed.map_err(|error| PassError::Observe(Box::new(error)))?;
+        let issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lost = issues
+            .into_iter()
+            .filter(|(slot, _)| observation.snapshot.secrets.get(slot).is_some_and(|found| found.present().is_none()));
+        observation.snapshot.lost_issues = lost.collect();
         observation.snapshot.check(self.planner.wiring()).map_err(PassError::Settings)?;
         let report = self.planner.plan(&observation.snapshot, &Scope::All);
         Ok((observation, report))
@@ -152,36 +166,43 @@ impl<'c> Keeper<'c> {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    fn is_stopping(&self) -> bool {
+    /// Whether it was told to stop.
+    pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// Does everything that can be done now.
     pub async fn pass(&self, listener: &dyn Listener) -> Result<Passed, PassError> {
-        if self.is_unfinished.load(Ordering::Relaxed) {
-            let namespaces = self.namespaces();
-            self.actor.finish_replacements(&namespaces).await.map_err(PassError::Unfinished)?;
-            self.is_unfinished.store(false, Ordering::Relaxed);
-        }
         let (mut written, mut failed) = (Vec::new(), Vec::new());
         for look in 1.. {
+            // What was interrupted is finished before anything is decided: a Secret that is absent may stand in another.
+            if self.is_unfinished.load(Ordering::Relaxed) {
+                let namespaces = self.namespaces();
+                let finished = self.actor.finish_replacements(&namespaces).await.map_err(PassError::Unfinished)?;
+                finished.iter().for_each(|object| warn!(%object, "a replacement that was interrupted is finished"));
+                self.is_unfinished.store(false, Ordering::Relaxed);
+            }
             let (mut observation, report) = self.look().await?;
-            let retyped = self.retype(&mut observation, &mut failed).await;
+            let retyped = !self.is_stopping() && self.retype(&mut observation, &mut failed).await;
             if (report.steps.is_empty() && !retyped) || look > MOST_LOOKS || !failed.is_empty() || self.is_stopping() {
                 return Ok(Passed { observation, report, written, failed });
             }
             let mut keys = self.actor.begin_keys(&report.steps);
-            for step in report.steps {
+            for step in report.steps.clone() {
                 if self.is_stopping() {
-                    break;
+                    return Ok(Passed { observation, report, written, failed });
                 }
                 listener.begins(&step).await;
                 match self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await {
                     Ok(done) => {
+                        self.remember(&step);
                         listener.done(&step, &done).await;
                         written.push((step, done));
                     }
-                    Err(error) if error.is_changed() => break,
+                    Err(error) if error.is_changed() => {
+                        self.is_unfinished.store(true, Ordering::Relaxed);
+                        break;
+                    }
                     Err(error) => {
                         listener.failed(&step, &error).await;
                         self.is_unfinished.store(true, Ordering::Relaxed);
@@ -197,17 +218,41 @@ impl<'c> Keeper<'c> {
     /// Gives Secrets that hold what they should the type that they should have. Says whether there were any.
     async fn retype(&self, observation: &mut Observation, failed: &mut Vec<ActError>) -> bool {
         let mistyped = std::mem::take(&mut observation.mistyped);
-        for name in &mistyped {
-            match self.actor.retype(&mut observation.objects, name).await {
-                Ok(()) => {}
-                Err(error) if error.is_changed() => {}
-                Err(error) => {
-                    self.is_unfinished.store(true, Ordering::Relaxed);
+        let ours: Vec<ObjectName> =
+            mistyped.into_iter().filter(|name| self.is_ours(&observation.snapshot, name)).collect();
+        for name in &ours {
+            warn!(object = %name, "a Secret has another type than it should, and is replaced");
+            if let Err(error) = self.actor.retype(&mut observation.objects, name).await {
+                self.is_unfinished.store(true, Ordering::Relaxed);
+                if !error.is_changed() {
                     failed.push(error);
                 }
             }
         }
-        !mistyped.is_empty()
+        !ours.is_empty()
+    }
+
+    /// Whether the Secret belongs to a component that is kept here, and that nobody else keeps.
+    fn is_ours(&self, snapshot: &Snapshot, name: &ObjectName) -> bool {
+        let component_of = |object: &str| {
+            let row = self.planner.wiring().owner(object, snapshot).and_then(|id| self.planner.wiring().row(id));
+            row.map(|wired| wired.row.component)
+        };
+        let Some(component) = component_of(&name.to_string()) else { return false };
+        let settings = &snapshot.settings;
+        let mut others = snapshot.other_writers.keys().filter_map(|slot| component_of(slot.object_text()));
+        !settings.left_alone.contains(component.owner())
+            && (settings.taken_over.contains(component.owner()) || !others.any(|other| other == component))
+    }
+
+    /// An object that is deleted takes with it when it was issued; whoever issued it knows that still.
+    fn remember(&self, step: &Step) {
+        let Action::Issue(issue) = &step.action else { return };
+        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = issues.entry(issue.slot.clone()).or_default();
+        times.push((self.clock)());
+        let forgotten = times.len().saturating_sub(REMEMBERED);
+        times.drain(..forgotten);
     }
 
     /// Where Secrets of the catalog are.

@@ -97,7 +97,6 @@ fn cluster_role() -> Value {
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
             rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &["etcds"], &["get"]),
             rule("config.openshift.io", &["clusteroperators"], &["get", "create"]),
             rule("config.openshift.io", &["clusteroperators/status"], &["update"]),
         ],

@@ -78,7 +78,10 @@ impl<'c> Runner<'c> {
     pub async fn once(&self) -> Result<Passed, PassError> {
         let passed = self.keeper.pass(&self.listeners).await?;
         self.listeners.1.note(self.planner, &passed);
-        self.report(&passed).await;
+        // Who was told to stop may not lead any more.
+        if !self.keeper.is_stopping() {
+            self.report(&passed).await;
+        }
         Ok(passed)
     }
 
@@ -123,9 +126,11 @@ impl<'c> Runner<'c> {
                     more(&mut patience)
                 }
             };
+            // After a failure nothing that is heard makes it better sooner.
+            let is_listening = patience == RETRY.0;
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = wake.notified() => tokio::time::sleep(SETTLE).await,
+                () = wake.notified(), if is_listening => tokio::time::sleep(SETTLE).await,
                 () = &mut stop => break,
             }
         }

@@ -21,6 +21,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tracing::debug;
 
+use crate::cluster::CONTROL_PLANE;
+
 /// What is watched.
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
@@ -41,7 +43,11 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     let mut changes: SelectAll<BoxStream<'static, ()>> = SelectAll::new();
     changes.extend(namespaced::<Secret>(&client, watched.secrets));
     changes.extend(namespaced::<ConfigMap>(&client, watched.maps));
-    changes.push(whole::<Node>(&client));
+    // Of the control plane only, by the labels that say so: every node says every few seconds that it lives.
+    for label in CONTROL_PLANE {
+        let config = watcher::Config::default().labels(label);
+        changes.push(selected(Api::<PartialObjectMeta<Node>>::all(client.clone()), config, |_| true));
+    }
     changes.push(whole::<Pki>(&client));
     changes.push(whole::<Infrastructure>(&client));
     changes.push(whole::<Network>(&client));
@@ -85,7 +91,18 @@ fn changes<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    selected(api, watcher::Config::default(), is_ours)
+}
+
+fn selected<K>(
+    api: Api<PartialObjectMeta<K>>,
+    config: watcher::Config,
+    is_ours: impl Fn(&PartialObjectMeta<K>) -> bool + Send + 'static,
+) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let events = watcher(api, config).default_backoff();
     let change = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
         let is_change = match event {
             Ok(Event::Apply(object) | Event::Delete(object)) => is_ours(&object),

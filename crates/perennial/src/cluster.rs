@@ -1,6 +1,7 @@
 //! The cluster that a command is about.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
@@ -32,7 +33,7 @@ impl ClusterArgs {
     /// A client of the cluster.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = match &self.kubeconfig {
+        let mut config = match &self.kubeconfig {
             Some(path) => {
                 let read = Kubeconfig::read_from(path);
                 let kubeconfig = read.with_context(|| format!("failed to read the kubeconfig {}", path.display()))?;
@@ -44,6 +45,8 @@ impl ClusterArgs {
                 "no cluster: give --kubeconfig FILE, set KUBECONFIG, or run it in a pod; or --from FILE for a snapshot",
             )?,
         };
+        // Longer than a watch hears nothing: a connection may be dead without anybody saying so.
+        config.read_timeout = Some(Duration::from_secs(310));
         Client::try_from(config).context("failed to make a client")
     }
 

@@ -18,6 +18,9 @@ pub(crate) enum Format {
 pub(crate) fn start(format: Format) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,perennial=info,perennial_operator=info"));
+    // The client logs whole answers that it cannot read, keys among them.
+    let silent = "kube_client::client=off".parse().expect("a directive that was tried");
+    let filter = filter.add_directive(silent);
     let log = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
     // Whoever has started one before keeps it.
     let _ = match format {

@@ -94,19 +94,29 @@ impl Actor {
     /// meanwhile: whatever happens between the two, [`Actor::finish_replacements`] can go on from there.
     async fn replace_whole(&self, api: &Api<Secret>, object: &ObjectRef, new: Secret) -> Result<Secret, ActError> {
         let failed = |error| refused(object, error);
+        // Somebody else decides when it goes, and meanwhile nothing can take its place.
+        if new.metadata.deletion_timestamp.is_some()
+            || new.metadata.finalizers.as_ref().is_some_and(|it| !it.is_empty())
+        {
+            return Err(ActError::Held { object: object.clone() });
+        }
         let preconditions =
             Preconditions { uid: new.metadata.uid.clone(), resource_version: new.metadata.resource_version.clone() };
         let staged_name = format!("{}-staged", object.name.name);
         let new = Secret { metadata: fresh(new.metadata), ..new };
         let mut staged =
             Secret { metadata: ObjectMeta { name: Some(staged_name.clone()), ..new.metadata.clone() }, ..new.clone() };
-        staged.metadata.owner_references = None;
         staged.metadata.annotations.get_or_insert_default().insert(STAGED_FOR.to_owned(), object.name.name.clone());
         staged.metadata.labels.get_or_insert_default().insert(STAGED.to_owned(), "true".to_owned());
         let staged = match api.create(&parameters(), &staged).await {
             // Left from an attempt that was refused: the object itself is still there, so this is of no use any more.
             Err(Error::Api(status)) if status.is_already_exists() => {
-                api.delete(&staged_name, &DeleteParams::default()).await.map_err(failed)?;
+                let left = api.get(&staged_name).await.map_err(failed)?;
+                if staged_for(&left) != Some(&object.name.name) {
+                    let name = ObjectName { namespace: object.name.namespace.clone(), name: staged_name };
+                    return Err(ActError::Held { object: ObjectRef::secret(name) });
+                }
+                self.drop_staged(api, &left).await.map_err(failed)?;
                 api.create(&parameters(), &staged).await.map_err(failed)?
             }
             created => created.map_err(failed)?,
@@ -127,13 +137,15 @@ impl Actor {
             let selected = ListParams::default().labels(&format!("{STAGED}=true"));
             let all = api.list(&selected).await;
             for staged in all.map_err(|source| ActError::Read { object: whole.clone(), source: Box::new(source) })? {
-                let annotations = staged.metadata.annotations.as_ref();
-                let Some(name) = annotations.and_then(|annotations| annotations.get(STAGED_FOR)).cloned() else {
-                    continue;
-                };
+                let Some(name) = staged_for(&staged).cloned() else { continue };
                 let object = ObjectRef::secret(ObjectName { namespace: (*namespace).to_owned(), name: name.clone() });
                 let failed = |error| refused(&object, error);
-                if api.get_metadata_opt(&name).await.map_err(failed)?.is_none() {
+                let target = api.get_opt(&name).await.map_err(failed)?;
+                // It is still what it was: whoever replaces it may be at it.
+                if target.as_ref().is_some_and(|target| target.type_ != staged.type_) {
+                    continue;
+                }
+                if target.is_none() {
                     let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
                     new.metadata.name = Some(name);
                     new.metadata.annotations.get_or_insert_default().remove(STAGED_FOR);
@@ -156,6 +168,12 @@ impl Actor {
             deleted => deleted.map(drop),
         }
     }
+}
+
+/// The name of the Secret that another stands in for.
+fn staged_for(staged: &Secret) -> Option<&String> {
+    staged.metadata.labels.as_ref()?.get(STAGED)?;
+    staged.metadata.annotations.as_ref()?.get(STAGED_FOR)
 }
 
 fn parameters() -> PostParams {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube_client::{Api, Client, Error};
 use perennial_api::operator::static_pod::NodeStatus;
 use perennial_api::operator::{Etcd, KubeAPIServer, KubeControllerManager};
-use perennial_core::catalog::Delivery;
+use perennial_core::catalog::{Component, Delivery};
 use perennial_core::rules::Observed;
 use perennial_core::snapshot::{Held, Slot, Snapshot};
 use perennial_core::wiring::{Wiring, instances, presented_slot};
@@ -52,33 +52,41 @@ pub(super) async fn read(client: &Client, wiring: &Wiring<'_>, snapshot: &Snapsh
             secrets.extend(slots);
         }
     }
-    let mut revisions = Revisions { client, known: BTreeMap::new() };
+    let is_etcd_left_alone = snapshot.settings.left_alone.contains(Component::Etcd.owner());
+    let mut revisions = Revisions { client, is_etcd_left_alone, known: BTreeMap::new() };
     let mut found = Found::default();
     for slot in secrets.into_iter().filter(|slot| !slot.is_file()) {
+        let Some(running) = revisions.of(slot.namespace()).await? else { continue };
         let mut holders = Vec::new();
-        for running in revisions.of(slot.namespace()).await? {
+        for running in running {
             let object = slot.object();
             let api = Api::<Secret>::namespaced(client.clone(), &object.namespace);
             let copy = api.get_opt(&format!("{}-{}", object.name, running.revision)).await?;
             let members = copy.map_or(Observed::Absent, |copy| read::secret(&copy, &slot));
             let members = map(members, |it| [vec![it.certificate], it.chain].concat());
-            holders.push(running.holds(members.present().cloned().unwrap_or_default()));
+            holders.push(members.present().cloned().map(|members| running.holds(members)));
         }
-        found.secrets.insert(slot, holders);
+        found.secrets.extend(whole(slot, holders));
     }
     for slot in bundles.into_iter().filter(|slot| !slot.is_file()) {
+        let Some(running) = revisions.of(slot.namespace()).await? else { continue };
         let mut holders = Vec::new();
-        for running in revisions.of(slot.namespace()).await? {
+        for running in running {
             let object = slot.object();
             let api = Api::<ConfigMap>::namespaced(client.clone(), &object.namespace);
             let copy = api.get_opt(&format!("{}-{}", object.name, running.revision)).await?;
             let members = copy.map_or(Observed::Absent, |copy| read::bundle(&copy, slot.key()));
             let members = map(members, |it| it.members);
-            holders.push(running.holds(members.present().cloned().unwrap_or_default()));
+            holders.push(members.present().cloned().map(|members| running.holds(members)));
         }
-        found.bundles.insert(slot, holders);
+        found.bundles.extend(whole(slot, holders));
     }
     Ok(found)
+}
+
+/// A slot counts as observed if it is known of everybody what they hold: a copy that is gone is still in a process.
+fn whole(slot: Slot, holders: Vec<Option<Holder>>) -> Option<(Slot, Vec<Holder>)> {
+    Some((slot, holders.into_iter().collect::<Option<Vec<_>>>()?))
 }
 
 impl Running {
@@ -87,40 +95,48 @@ impl Running {
     }
 }
 
-/// The revisions that the nodes run, by the namespace of their static pods.
+/// The revisions that the nodes run, by the namespace of their static pods; none where that is not known.
 struct Revisions<'a> {
     client: &'a Client,
-    known: BTreeMap<String, Vec<Running>>,
+    is_etcd_left_alone: bool,
+    known: BTreeMap<String, Option<Vec<Running>>>,
 }
 
 impl Revisions<'_> {
-    async fn of(&mut self, namespace: &str) -> Result<&[Running], Error> {
+    async fn of(&mut self, namespace: &str) -> Result<Option<&[Running]>, Error> {
         if !self.known.contains_key(namespace) {
             let running = self.read(namespace).await?;
             self.known.insert(namespace.to_owned(), running);
         }
-        Ok(self.known.get(namespace).map(Vec::as_slice).unwrap_or_default())
+        Ok(self.known.get(namespace).and_then(Option::as_deref))
     }
 
-    async fn read(&self, namespace: &str) -> Result<Vec<Running>, Error> {
+    /// Where nobody says which revisions there are, nobody runs static pods; where somebody does and names no node, it is not
+    /// known.
+    async fn read(&self, namespace: &str) -> Result<Option<Vec<Running>>, Error> {
         let client = self.client.clone();
-        let (pod, nodes) = match namespace {
+        let (pod, status) = match namespace {
             "openshift-kube-apiserver" => {
                 let found = Api::<KubeAPIServer>::all(client).get_opt("cluster").await?;
-                ("kube-apiserver", found.and_then(|it| it.status).map(|it| it.node_statuses))
+                ("kube-apiserver", found.map(|it| it.status))
             }
             "openshift-kube-controller-manager" => {
                 let found = Api::<KubeControllerManager>::all(client).get_opt("cluster").await?;
-                ("kube-controller-manager", found.and_then(|it| it.status).map(|it| it.node_statuses))
+                ("kube-controller-manager", found.map(|it| it.status))
             }
-            "openshift-etcd" => {
+            "openshift-etcd" if !self.is_etcd_left_alone => {
                 let found = Api::<Etcd>::all(client).get_opt("cluster").await?;
-                ("etcd", found.and_then(|it| it.status).map(|it| it.node_statuses))
+                ("etcd", found.map(|it| it.status))
             }
-            _ => return Ok(Vec::new()),
+            _ => return Ok(None),
         };
+        let Some(status) = status else { return Ok(Some(Vec::new())) };
+        let nodes = status.map(|status| status.node_statuses).unwrap_or_default();
+        if nodes.is_empty() {
+            return Ok(None);
+        }
         let mut running = Vec::new();
-        for NodeStatus { node_name, current_revision, target_revision, .. } in nodes.unwrap_or_default() {
+        for NodeStatus { node_name, current_revision, target_revision, .. } in nodes {
             // While a node changes over, it may run either.
             let revisions: BTreeSet<u64> = [current_revision, target_revision]
                 .into_iter()
@@ -133,7 +149,7 @@ impl Revisions<'_> {
             let since = self.started(namespace, &format!("{pod}-{node_name}")).await?;
             running.extend(revisions.into_iter().map(|revision| Running { node: node_name.clone(), revision, since }));
         }
-        Ok(running)
+        Ok(Some(running))
     }
 
     /// When the mirror pod of a static pod started.

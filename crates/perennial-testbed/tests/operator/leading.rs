@@ -29,13 +29,13 @@ async fn holder(cluster: &Cluster) -> Option<String> {
 async fn who_stops_lets_the_next_one_lead_at_once() {
     let cluster = Cluster::embedded().await;
     let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
-    one.acquire().await;
+    one.acquire(|| {}).await;
     assert_eq!(holder(&cluster).await.as_deref(), Some("one"));
-    assert!(timeout(Duration::from_secs(600), async { tokio::join!(one.hold(), other.acquire()) }).await.is_err());
+    assert!(timeout(Duration::from_secs(600), async { tokio::join!(one.hold(), other.acquire(|| {})) }).await.is_err());
     assert_eq!(holder(&cluster).await.as_deref(), Some("one"), "who renews it keeps it");
     one.release().await.unwrap();
     let begun = Instant::now();
-    other.acquire().await;
+    other.acquire(|| {}).await;
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
     one.release().await.unwrap();
@@ -46,10 +46,10 @@ async fn who_stops_lets_the_next_one_lead_at_once() {
 async fn who_is_not_heard_of_is_followed_and_hears_of_it() {
     let cluster = Cluster::embedded().await;
     let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
-    one.acquire().await;
+    one.acquire(|| {}).await;
     // It is gone, or its machine sleeps.
     let begun = Instant::now();
-    other.acquire().await;
+    other.acquire(|| {}).await;
     let waited = begun.elapsed();
     assert!(Duration::from_secs(137) <= waited && waited < Duration::from_secs(200), "{waited:?}");
     assert_eq!(holder(&cluster).await.as_deref(), Some("other"));

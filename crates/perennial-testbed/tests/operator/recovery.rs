@@ -69,3 +69,70 @@ async fn what_others_put_on_an_object_stays() {
     assert_eq!(after.metadata.owner_references.unwrap()[0].name, "owner");
     assert_eq!(after.data.unwrap()["extra"].0, b"extra");
 }
+
+#[tokio::test]
+async fn a_secret_of_another_type_that_is_not_ours_stays() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let found = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    let object = json!({"metadata": {"name": "etcd-signer"}, "type": "Opaque", "data": found.data});
+    let before = cluster.create::<Secret>(Some("openshift-etcd"), object).await;
+    let (_, text) = cluster.pass().await;
+    assert_eq!(text, "");
+    let after = cluster.secrets("openshift-etcd").get("etcd-signer").await.unwrap();
+    assert_eq!(after.metadata.resource_version, before.metadata.resource_version);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_replaced_keeps_its_content() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    mistype(&cluster).await;
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    cluster.secrets(KASO).patch(SIGNER, &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    let passed = cluster.keeper().pass(&()).await.unwrap();
+    assert_eq!(passed.failed.len(), 1);
+    assert!(passed.failed[0].to_string().contains("cannot be replaced"), "{}", passed.failed[0]);
+    assert!(cluster.secrets(KASO).get(SIGNER).await.unwrap().metadata.deletion_timestamp.is_none());
+    assert!(cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let signer = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    // As it is after the deletion, and before anything else.
+    let metadata = json!({
+        "name": format!("{SIGNER}-staged"),
+        "labels": {"perennial.dev/staged": "true"},
+        "annotations": {"perennial.dev/staged-for": SIGNER},
+    });
+    let mut staged = json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": signer.data});
+    for (name, value) in signer.metadata.annotations.clone().unwrap() {
+        staged["metadata"]["annotations"][name] = json!(value);
+    }
+    cluster.create::<Secret>(Some(KASO), staged).await;
+    cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await.unwrap();
+    let (_, text) = cluster.pass().await;
+    assert_eq!(text, "", "nothing is issued");
+    let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    assert_eq!(after.data, signer.data);
+    assert!(!after.metadata.annotations.unwrap().contains_key("perennial.dev/staged-for"));
+    assert!(cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn somebody_who_deletes_a_signer_again_and_again_trips_the_breaker() {
+    let cluster = Cluster::embedded().await;
+    let keeper = cluster.keeper();
+    keeper.pass(&()).await.unwrap();
+    let mut issued = 0;
+    for _ in 0..8 {
+        cluster.set_now(cluster.now() + jiff::SignedDuration::from_secs(1));
+        let _ = cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await;
+        let passed = keeper.pass(&()).await.unwrap();
+        issued += passed.written.iter().filter(|(step, _)| step.object == format!("{KASO}/{SIGNER}")).count();
+    }
+    assert_eq!(issued, 4, "five in an hour, with the first");
+}

@@ -123,7 +123,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let clock = cluster.now();
     let mut leadership =
         Leadership::new(client.clone(), ACCOUNT, "perennial", "test".to_owned(), Arc::new(move || clock));
-    leadership.acquire().await;
+    leadership.acquire(|| {}).await;
     leadership.release().await.unwrap();
     cluster.run_static_pods().await;
     let until = cluster.now() + jiff::SignedDuration::from_hours(24 * 16);

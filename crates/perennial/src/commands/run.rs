@@ -106,7 +106,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         }
     });
     let is_leading = tokio::select! {
-        () = leadership.acquire() => true,
+        () = leadership.acquire(|| runner.metrics().stand_by()) => true,
         () = &mut told => false,
     };
     let mut is_lost = false;
