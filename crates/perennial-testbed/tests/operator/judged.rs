@@ -1,4 +1,5 @@
-//! After every single write, OpenSSL and Go judge every edge on the real bytes: what is there now, and what processes may
+//! After every single write, Go judges every edge on which a certificate of the catalog is presented, and OpenSSL every pair that
+//! differs, on the real bytes: what is there now, and what processes may
 //! still hold of what was there before.
 
 use std::collections::{BTreeMap, BTreeSet};

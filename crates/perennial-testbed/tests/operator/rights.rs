@@ -86,6 +86,11 @@ fn granted(objects: &[Value]) -> BTreeSet<String> {
     granted
 }
 
+/// The same whatever the namespace.
+fn kinds(all: &BTreeSet<String>) -> BTreeSet<String> {
+    all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect()
+}
+
 async fn apply(cluster: &Cluster, objects: &[Value]) {
     for object in objects {
         let kind = object["kind"].as_str().unwrap();
@@ -128,18 +133,22 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     cluster.run_static_pods().await;
     let until = cluster.now() + jiff::SignedDuration::from_hours(24 * 16);
     cluster.set_now(until);
-    let watch = tokio::time::sleep(Duration::from_secs(5));
-    runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), watch).await;
+    let granted = granted(&objects);
+    let used_all = async {
+        while !kinds(&granted).is_subset(&kinds(&asked.lock().unwrap())) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    // What is not used by then is named below.
+    let stop = async { drop(tokio::time::timeout(Duration::from_secs(60), used_all).await) };
+    runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), stop).await;
     let (after, _) = cluster.pass().await;
     assert!(after.observation.mistyped.is_empty());
 
     // Nothing of it was refused, and nothing is granted that was not used.
     let asked = asked.lock().unwrap().clone();
-    let granted = granted(&objects);
     let beyond: Vec<_> = asked.difference(&granted).collect();
     assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
-    let kinds =
-        |all: &BTreeSet<String>| all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect::<BTreeSet<_>>();
     let (asked, granted) = (kinds(&asked), kinds(&granted));
     let idle: Vec<_> = granted.difference(&asked).collect();
     assert!(idle.is_empty(), "granted and never used: {idle:?}");

@@ -83,7 +83,11 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
         talk::line(format_args!("making the certificates of a new cluster"));
     }
     // Somebody waits for the first ones.
-    first_pass(&runner(KeyPool::eager(threads(None)))?).await?;
+    let failed = first_pass(&runner(KeyPool::eager(threads(None)))?).await?;
+    ensure!(
+        failed == 0 || !request.until_ready,
+        "not everything is in place: writes that failed: {failed}; the warnings say why"
+    );
     let identity = Identity::read(&api)?;
     let door = Door::new(&directory, address, &cluster::name(&api), &identity)?;
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
@@ -115,13 +119,13 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
 }
 
 /// Makes what is missing and what is due, the server's own certificates among it. What cannot be done now is tried again;
-/// whether there is enough to begin with is seen then.
-async fn first_pass(runner: &Runner<'_>) -> anyhow::Result<()> {
+/// whether there is enough to begin with is seen then. Says how many writes failed.
+async fn first_pass(runner: &Runner<'_>) -> anyhow::Result<usize> {
     let passed = runner.once().await?;
     for error in &passed.failed {
         talk::line(format_args!("warning: {error}"));
     }
-    Ok(())
+    Ok(passed.failed.len())
 }
 
 /// Shows the server's own certificates as they are kept, while connections go on.

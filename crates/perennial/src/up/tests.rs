@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube_client::api::{ObjectMeta, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Config, ResourceExt};
 use perennial_core::catalog::ObjectName;
@@ -181,4 +181,41 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
     renewed(&directory, &before).await;
     door.close();
     serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn until_ready_does_not_call_ready_what_could_not_be_written() {
+    let top = TempDir::new().unwrap();
+    let directory = prepare_directory(&top.path().join("data")).unwrap();
+    let wishes = Wishes::default();
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let request = Request { data_dir: &directory, listen, wishes: &wishes, until_ready: true };
+    run(&request, &mut Vec::new()).await.unwrap();
+    let released = async {
+        loop {
+            match open(&directory) {
+                Ok(store) => return store,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    // Somebody asks for a new certificate where none can be written.
+    let api = api(tokio::time::timeout(PATIENCE, released).await.unwrap());
+    let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+    let secrets: kube_client::Api<Secret> = kube_client::Api::namespaced(inside.clone(), "openshift-kube-apiserver");
+    let fixed = serde_json::json!({"immutable": true});
+    secrets.patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&fixed)).await.unwrap();
+    let name = ObjectName { namespace: "openshift-kube-apiserver".to_owned(), name: "aggregator-client".to_owned() };
+    ask::rotate(&inside, &name, "a test").await.unwrap();
+    drop((api, inside, secrets));
+    let again = async {
+        loop {
+            match run(&request, &mut Vec::new()).await {
+                Err(error) if error.to_string().contains("in use") => tokio::task::yield_now().await,
+                ended => return ended,
+            }
+        }
+    };
+    let error = tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "not everything is in place: writes that failed: 1; the warnings say why");
 }
