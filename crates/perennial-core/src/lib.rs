@@ -2,6 +2,7 @@
 //!
 //! Everything that a decision needs, the instant included, is an argument. See `ARCHITECTURE.md`.
 
+pub mod campaign;
 pub mod catalog;
 pub mod forecast;
 pub mod install;

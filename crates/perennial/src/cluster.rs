@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
+use perennial_core::catalog::TimeScale;
 use perennial_core::wiring::Wiring;
 use perennial_operator::brief;
 use perennial_operator::observe::{Observation, View, observe};
@@ -27,6 +28,30 @@ pub(crate) struct ClusterArgs {
     /// The DNS domain of Services
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     service_domain: String,
+
+    /// Only these components; the others are left alone [default: all of them]
+    #[arg(long, value_name = "COMPONENTS", value_delimiter = ',', value_parser = COMPONENTS, help_heading = KEEPING)]
+    controllers: Vec<String>,
+
+    /// Keep this component although another operator writes its objects; again for more
+    #[arg(long, value_name = "COMPONENT", value_parser = COMPONENTS, help_heading = KEEPING)]
+    take_over: Vec<String>,
+
+    /// Divide every lifetime and every wait by this, for a rehearsal
+    #[arg(long, value_name = "DIVISOR", value_parser = parse_time_scale, default_value = "1", help_heading = KEEPING)]
+    time_scale: TimeScale,
+}
+
+/// Who decides what, so that those who only look see what the operator sees.
+const KEEPING: &str = "What is kept, and how (the same for the operator and for those who look)";
+
+/// As [`KEPT`] has them; a test compares.
+const COMPONENTS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
+
+fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
+    let divisor: u32 =
+        text.parse().map_err(|_| format!("{text:?} is no whole number from 1 to {}", TimeScale::MAX_DIVISOR))?;
+    TimeScale::try_from(divisor)
 }
 
 impl ClusterArgs {
@@ -52,7 +77,14 @@ impl ClusterArgs {
 
     /// How the cluster is looked at.
     pub(crate) fn view(&self) -> View {
-        View { service_domain: self.service_domain.clone(), ..View::default() }
+        let mut view = View { service_domain: self.service_domain.clone(), ..View::default() };
+        if !self.controllers.is_empty() {
+            let others = COMPONENTS.iter().filter(|it| !self.controllers.iter().any(|kept| kept == *it));
+            view.settings.left_alone.extend(others.map(|it| (*it).to_owned()));
+        }
+        view.settings.taken_over = self.take_over.iter().cloned().collect();
+        view.settings.time_scale = self.time_scale;
+        view
     }
 
     /// Looks at the cluster. Nothing is written.
@@ -74,4 +106,47 @@ pub(crate) fn runtime() -> anyhow::Result<Runtime> {
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().thread_name("perennial").build();
     threads.context("failed to start threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use perennial_operator::observe::KEPT;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    }
+
+    fn view(arguments: &[&str]) -> Result<View, String> {
+        let arguments = std::iter::once("perennial").chain(arguments.iter().copied());
+        Command::try_parse_from(arguments).map(|it| it.cluster.view()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_components_that_can_be_chosen_are_those_that_are_kept() {
+        assert_eq!(COMPONENTS, KEPT.map(|component| component.owner()));
+    }
+
+    #[test]
+    fn who_is_not_chosen_is_left_alone() {
+        let alone = |arguments: &[&str]| view(arguments).unwrap().settings.left_alone;
+        let usual = alone(&[]);
+        assert!(COMPONENTS.iter().all(|it| !usual.contains(*it)));
+        let one = alone(&["--controllers", "kube-apiserver"]);
+        assert!(one.is_superset(&usual) && one.contains("kube-controller-manager") && !one.contains("kube-apiserver"));
+        assert_eq!(alone(&["--controllers", "kube-apiserver,kube-controller-manager"]), usual);
+    }
+
+    #[test]
+    fn a_rehearsal_divides_by_a_number_within_bounds() {
+        assert_eq!(u32::from(view(&["--time-scale", "360"]).unwrap().settings.time_scale), 360);
+        for wrong in ["0", "601", "fast"] {
+            let error = view(&["--time-scale", wrong]).unwrap_err();
+            assert!(error.contains("1 to 600") && error.contains(wrong), "{error}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::cluster::ClusterArgs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
     /// A snapshot of a cluster (JSON), or - for stdin; without it, the cluster itself is looked at
-    #[arg(long = "from", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
+    #[arg(long = "from", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "controllers", "take_over"])]
     path: Option<PathBuf>,
 
     #[command(flatten)]

@@ -1,6 +1,9 @@
-//! `perennial rotate NAME --reason R`: asks for a new certificate, on the planned path.
+//! `perennial rotate`: asks for new certificates, on the planned path.
+
+mod noncompliant;
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 
 use anyhow::{Context, bail};
 use perennial_core::catalog::{Catalog, Day, Row};
@@ -14,18 +17,33 @@ use crate::commands::plan;
 use crate::exit::Found;
 use crate::talk;
 
-/// Ask for a new certificate before its time: on the planned path, with overlap, at most once per reason
+/// Ask for new certificates before their time: on the planned path, with overlap, at most once per reason
 ///
 /// Without --yes nothing is written: what would follow is printed as `perennial plan` prints it. The operator does the rest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial rotate aggregator-client --reason 'key was copied'\n  \
-    perennial rotate kube-control-plane-signer --reason 2026-audit --yes\n\n\
-    A name is that of a certificate, as `perennial certs` lists it, or that of its Secret.")]
+    perennial rotate kube-control-plane-signer --reason 2026-audit --yes\n  \
+    perennial rotate --noncompliant --reason 'policy of March' --yes\n\n\
+    A name is that of a certificate, as `perennial certs` lists it, or that of its Secret.\n\n\
+    --noncompliant asks for every certificate whose key is not what the PKI resource asks for: signers first, a few at a\n\
+    time, and waits for them. Stop it whenever you like, and start it again with the same reason: it goes on.")]
 pub(crate) struct Args {
     /// Which certificate
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(value_name = "NAME", required_unless_present = "noncompliant", conflicts_with = "noncompliant")]
+    name: Option<String>,
+
+    /// Every certificate whose key is not what the PKI resource asks for
+    #[arg(long)]
+    noncompliant: bool,
+
+    /// How many may be under way at once
+    #[arg(long, value_name = "COUNT", default_value = "5", requires = "noncompliant")]
+    at_once: NonZeroUsize,
+
+    /// Ask for the first few, and do not wait for them
+    #[arg(long, requires = "noncompliant")]
+    no_wait: bool,
 
     /// Why: the same reason rotates once only
     #[arg(long, value_name = "REASON", value_parser = parse_reason)]
@@ -48,12 +66,19 @@ fn parse_reason(text: &str) -> Result<String, String> {
 
 /// Asks, or shows what asking would do.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
+    match &args.name {
+        Some(name) => one(args, name, out),
+        None => noncompliant::run(args, out),
+    }
+}
+
+fn one(args: &Args, name: &str, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
-    let rows = rows(&args.name)?;
+    let rows = rows(name)?;
     let mut snapshot = args.cluster.observe(planner.wiring())?.snapshot;
     for row in &rows {
         if snapshot.settings.left_alone.contains(row.component.owner()) {
-            bail!("{} belongs to {}, whose certificates are not kept yet", row.id, row.component.owner());
+            bail!("{} belongs to {}, whose certificates are not kept here", row.id, row.component.owner());
         }
         if is_done(&planner, &snapshot, row, &args.reason) {
             talk::line(format_args!("{} was rotated for this reason before, and is not again: choose another", row.id));

@@ -44,10 +44,6 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Keep this component although another operator writes its objects; again for more
-    #[arg(long, value_name = "COMPONENT", value_parser = ["kube-apiserver", "kube-controller-manager"])]
-    take_over: Vec<String>,
-
     /// How many keys are generated at once [default: the cores]
     #[arg(long, value_name = "COUNT")]
     keygen_threads: Option<NonZeroUsize>,
@@ -83,9 +79,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
     let planner = &*PLANNER;
     let clock: Clock = Arc::new(clock::now);
-    let mut view = args.cluster.view();
-    view.settings.taken_over = args.take_over.iter().cloned().collect();
-    let runner = Runner::new(planner, client.clone(), keys, view, clock.clone());
+    let runner = Runner::new(planner, client.clone(), keys, args.cluster.view(), clock.clone());
     match runner.self_test().await {
         // Whoever runs for long waits for a cluster that is not there yet.
         Err(RunError::Look(error)) if !args.once => warn!("{error}"),

@@ -1,6 +1,7 @@
 //! The planner on whole snapshots: scenarios in words, with days for instants. Day 0 is noon of an arbitrary day.
 
 mod broken;
+mod campaign;
 mod crash;
 mod cross;
 mod etcd;

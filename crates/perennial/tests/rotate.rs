@@ -1,0 +1,131 @@
+//! `perennial rotate --noncompliant` against `perennial up`, and what becomes of it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common {
+    pub(crate) mod up;
+}
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use common::up::{Up, directory};
+use perennial_testbed::kubernetes::program;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A cluster with every certificate, and who looks after its policy.
+struct Lab {
+    // The server ends before its directory goes.
+    running: Up,
+    top: TempDir,
+}
+
+/// What a command said.
+struct Said {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let top = directory();
+        let lab = Lab { running: Up::start(&top.path().join("data"), &[]), top };
+        lab.wait_until("every certificate is there", |items| {
+            let kept = items.iter().filter(|it| !it["name"].as_str().unwrap().starts_with("etcd"));
+            kept.filter(|it| it["state"] == "present").count() >= 22
+        });
+        lab
+    }
+
+    fn perennial(&self, arguments: &[&str]) -> Said {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        let output = command.args(arguments).env("KUBECONFIG", self.running.kubeconfig()).output().unwrap();
+        said(output)
+    }
+
+    /// Which keys these certificates get from now on; the others keep what they have.
+    fn want(&self, names: &[&str]) {
+        let key = json!({"algorithm": "ECDSA", "ecdsa": {"curve": "P256"}});
+        let overrides: Vec<Value> =
+            names.iter().map(|name| json!({"certificateName": name, "certificate": {"key": key}})).collect();
+        let patch = json!({"spec": {"overrides": overrides}}).to_string();
+        let mut kubectl = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
+        kubectl.env("KUBECONFIG", self.running.kubeconfig()).env("KUBECACHEDIR", self.top.path().join("cache"));
+        let patched = said(kubectl.args(["patch", "pki", "cluster", "--type=merge", "-p", &patch]).output().unwrap());
+        assert_eq!(patched.code, Some(0), "{}", patched.err);
+    }
+
+    fn certificates(&self) -> Vec<Value> {
+        let listed = self.perennial(&["certs", "-o", "json"]);
+        let mut list: Value = serde_json::from_str(&listed.out).unwrap_or_else(|_| panic!("{}", listed.err));
+        serde_json::from_value(list["items"].take()).unwrap()
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !is_so(&self.certificates()) {
+            assert!(Instant::now() < deadline, "not so after two minutes: {what}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// The certificates that have keys which nobody wants.
+    fn noncompliant(&self) -> BTreeSet<String> {
+        let wrong = self.certificates().into_iter().filter(|it| it["compliant"] == false);
+        wrong.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn said(output: Output) -> Said {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+}
+
+fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
+}
+
+#[test]
+fn what_the_policy_does_not_want_is_replaced_a_few_at_a_time() {
+    let lab = Lab::new();
+    let nothing = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--yes"]);
+    assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
+    assert!(nothing.err.contains("every certificate has the key that the policy asks for"), "{}", nothing.err);
+
+    let wanted = ["aggregator-signer", "kube-apiserver-lb-signer", "kube-apiserver-localhost-signer"];
+    lab.want(&wanted);
+    assert_eq!(lab.noncompliant(), names(wanted));
+
+    // A dry run says what would happen, and does nothing.
+    let dry = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "2"]);
+    assert_eq!(dry.code, Some(0));
+    let table: Vec<&str> = dry.out.lines().filter(|line| line.contains("RSA 2048   ECDSA P256")).collect();
+    assert_eq!(table.len(), 3, "{}", dry.out);
+    assert_eq!(dry.out.matches("forced rotation: March").count(), 2, "{}", dry.out);
+    assert!(dry.err.contains("asks for 2 of them now and for 1 when others are done"), "{}", dry.err);
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(lab.noncompliant(), names(wanted));
+
+    let first =
+        lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "1", "--no-wait", "--yes"]);
+    assert_eq!(first.out.matches("asked for a new certificate").count(), 1, "{}", first.out);
+    assert!(first.err.contains("2 more are to be asked for"), "{}", first.err);
+    lab.wait_until("one of them is replaced", |items| items.iter().filter(|it| it["compliant"] == false).count() == 2);
+
+    // The same reason goes on with the others, and not with what was replaced for it.
+    let rest = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "1", "--yes"]);
+    assert_eq!(rest.code, Some(0), "{}", rest.err);
+    assert_eq!(rest.out.matches("asked for a new certificate").count(), 2, "{}", rest.out);
+    assert_eq!(rest.out.matches("is as it should be").count(), 2, "{}", rest.out);
+    assert_eq!(lab.noncompliant(), names([]));
+
+    // Another policy and the old reason: nothing is rotated twice for it.
+    lab.want(&[]);
+    let again = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--yes"]);
+    assert_eq!(again.code, Some(3), "{}", again.out);
+    assert_eq!(again.err.matches("was rotated for this reason before").count(), 3, "{}", again.err);
+    assert_eq!(lab.noncompliant(), names(wanted));
+}
