@@ -14,6 +14,8 @@ use perennial_core::policy::Policy;
 use perennial_core::rules::Observed;
 use perennial_core::spec::Host;
 
+use crate::known;
+
 /// What is the same for every certificate of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
@@ -82,7 +84,7 @@ async fn optional<K>(client: &Client) -> Result<Option<K>, Error>
 where
     K: kube_client::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    Api::<K>::all(client.clone()).get_opt(SINGLETON).await
+    known(Api::<K>::all(client.clone()).get_opt(SINGLETON).await)
 }
 
 /// The host of a URL, or of `host:port` without a scheme; brackets of an IPv6 address are not part of it.
@@ -126,7 +128,7 @@ async fn policy(client: &Client) -> Result<Observed<Policy>, Error> {
         kind: pki::KIND.to_owned(),
         plural: pki::PLURAL.to_owned(),
     };
-    let Some(found) = Api::<DynamicObject>::all_with(client.clone(), &resource).get_opt(pki::NAME).await? else {
+    let Some(found) = known(Api::<DynamicObject>::all_with(client.clone(), &resource).get_opt(pki::NAME).await)? else {
         return Ok(Observed::Absent);
     };
     let value = serde_json::to_value(&found).map_err(Error::SerdeError)?;

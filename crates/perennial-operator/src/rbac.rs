@@ -38,6 +38,15 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
     objects
 }
 
+/// What whoever reads the metrics needs: to be bound by those who know who that is.
+pub fn metrics_reader() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": format!("{NAME}-metrics-reader")},
+        "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+    })
+}
+
 /// Where objects are kept, and where they are only looked at.
 fn namespaces(catalog: &Catalog) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
     let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
@@ -99,6 +108,9 @@ fn cluster_role() -> Value {
             rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
             rule("config.openshift.io", &["clusteroperators"], &["get", "create"]),
             rule("config.openshift.io", &["clusteroperators/status"], &["update"]),
+            // Who asks for metrics, and whether they may.
+            rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+            rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         ],
     })
 }

@@ -9,6 +9,7 @@ mod asn1;
 pub mod bundle;
 pub mod certificate;
 pub mod conformance;
+pub mod digest;
 mod extensions;
 pub mod facts;
 #[cfg(test)]

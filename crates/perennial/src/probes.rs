@@ -1,38 +1,134 @@
-//! What watches over an operator asks it: metrics, and whether it lives and is ready. On this machine only.
+//! What watches over an operator asks it: metrics, and whether it lives and is ready. In the clear on this machine only;
+//! elsewhere over TLS, and metrics for those whom the cluster lets read them.
+
+mod tls;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use axum::Router;
+use axum::extract::Extension;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::future::BoxFuture;
+use kube_client::Client;
+use perennial_apiserver::listen::{self, Authenticator, Presented, Settings, User};
+use perennial_operator::brief;
+use perennial_operator::callers::{Caller, Callers};
 use perennial_operator::metrics::Metrics;
 use tokio::net::TcpListener;
+use tracing::warn;
+
+use crate::clock;
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const PATH: &str = "/metrics";
 
-/// Takes the address. Nobody but this machine may ask without saying who they are.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    ensure!(
-        address.ip().is_loopback(),
-        "cannot serve metrics on {address}: accepted is an address of this machine alone, such as 127.0.0.1:9943; others need TLS and \
-         authentication, which are not there yet"
-    );
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot serve metrics on {address}; --metrics chooses another address"))
+/// Where and how metrics are served.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProbeArgs {
+    /// Where to serve /metrics, /livez and /readyz; off this machine with TLS, and metrics for those who may read them
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943", conflicts_with = "once")]
+    metrics: SocketAddr,
+
+    /// Serve them with TLS, and ask who they are for, on this machine, too
+    #[arg(long, conflicts_with = "once")]
+    metrics_tls: bool,
+
+    /// The certificate to serve metrics with, in PEM; read again when it changes [default: one that signs itself]
+    #[arg(long, value_name = "FILE", requires = "metrics_key", conflicts_with = "once")]
+    metrics_cert: Option<PathBuf>,
+
+    /// The key of --metrics-cert
+    #[arg(long, value_name = "FILE", requires = "metrics_cert", conflicts_with = "once")]
+    metrics_key: Option<PathBuf>,
 }
 
-/// Answers until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics<'static>>) -> std::io::Result<()> {
-    let (living, ready) = (metrics.clone(), metrics.clone());
-    let app = Router::new()
-        .route("/metrics", get(async move || text(&metrics)))
-        .route("/livez", get(async move || probe(living.is_alive(), "no pass has ended for ten minutes")))
-        .route("/readyz", get(async move || probe(ready.is_ready(), "no pass has ended yet")));
-    axum::serve(listener, app).await
+/// An address that is ours, and what is served there.
+pub(crate) struct Probes {
+    listener: TcpListener,
+    tls: Option<tls::Served>,
+}
+
+impl Probes {
+    /// Takes the address, and reads what TLS serves with.
+    pub(crate) async fn bind(args: &ProbeArgs) -> anyhow::Result<Probes> {
+        let address = args.metrics;
+        let files = args.metrics_cert.clone().zip(args.metrics_key.clone());
+        let wants_tls = !address.ip().is_loopback() || args.metrics_tls || files.is_some();
+        let tls = if wants_tls { Some(tls::Served::new(files)?) } else { None };
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot serve metrics on {address}; --metrics chooses another address"))?;
+        Ok(Probes { listener, tls })
+    }
+
+    /// Where that is, as a URL.
+    pub(crate) fn url(&self) -> anyhow::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}{PATH}", self.listener.local_addr()?))
+    }
+
+    /// Answers until it is dropped.
+    pub(crate) async fn serve(self, metrics: Arc<Metrics<'static>>, client: Client) -> anyhow::Result<()> {
+        let (living, ready) = (metrics.clone(), metrics.clone());
+        let app = Router::new()
+            .route("/livez", get(async move || probe(living.is_alive(), "no pass has ended for ten minutes")))
+            .route("/readyz", get(async move || probe(ready.is_ready(), "no pass has ended yet")));
+        let Some(tls) = self.tls else {
+            let app = app.route(PATH, get(async move || text(&metrics)));
+            return Ok(axum::serve(self.listener, app).await?);
+        };
+        let callers = Arc::new(Callers::new(client, Arc::new(clock::now)));
+        let doorkeeper = Doorkeeper { callers: callers.clone() };
+        let guarded = get(async move |Extension(user): Extension<User>| guarded(&callers, user, &metrics).await);
+        let settings = Settings::new(tls.subscribe(), doorkeeper);
+        let serving = listen::serve(self.listener, app.route(PATH, guarded), settings, std::future::pending());
+        tokio::select! {
+            () = serving => bail!("metrics are not served any more"),
+            never = tls.keep_fresh() => match never {},
+        }
+    }
+}
+
+/// Knows whom the cluster knows.
+struct Doorkeeper {
+    callers: Arc<Callers>,
+}
+
+impl Authenticator for Doorkeeper {
+    fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>> {
+        Box::pin(async move {
+            let caller = match self.callers.who(presented.token?).await {
+                Ok(caller) => caller?,
+                Err(error) => {
+                    warn!("cannot ask the cluster who wants metrics: {}", brief(&error));
+                    return None;
+                }
+            };
+            let Caller { name, uid, groups, extra } = caller;
+            Some(User { name, groups, uid, extra })
+        })
+    }
+}
+
+async fn guarded(callers: &Callers, user: User, metrics: &Metrics<'_>) -> Response {
+    let User { name, groups, uid, extra } = user;
+    let caller = Caller { name, uid, groups, extra };
+    match callers.may_read(&caller, PATH).await {
+        Ok(true) => text(metrics),
+        Ok(false) => {
+            let why = format!("{} may not get {PATH}: ClusterRole perennial-metrics-reader allows it\n", caller.name);
+            (StatusCode::FORBIDDEN, why).into_response()
+        }
+        Err(error) => {
+            warn!("cannot ask the cluster who may read metrics: {}", brief(&error));
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
 }
 
 fn text(metrics: &Metrics<'_>) -> Response {

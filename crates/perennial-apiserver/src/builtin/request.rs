@@ -226,7 +226,7 @@ mod tests {
         let mut object = request(&json!([condition("Approved")]));
         object["spec"]["username"] = "somebody else".into();
         object["spec"]["extra"] = json!({"k": ["v"]});
-        let user = User { name: "me".to_owned(), groups: vec!["us".to_owned()] };
+        let user = User { name: "me".to_owned(), groups: vec!["us".to_owned()], ..User::default() };
         born(&mut object, Some(&user));
         assert_eq!(object["status"], json!({}));
         assert_eq!((&object["spec"]["username"], &object["spec"]["groups"]), (&json!("me"), &json!(["us"])));

@@ -188,7 +188,7 @@ async fn review(resource: &Resource, at: &Objects, request: Request<Body>) -> Re
     body["kind"] = resource.kind.as_str().into();
     body["status"] = if resource.kind == "SelfSubjectReview" {
         // Nobody stands between a client in the same process and the server.
-        let user = user.unwrap_or_else(|| User { name: "system:unsecured".to_owned(), groups: Vec::new() });
+        let user = user.unwrap_or_else(|| User { name: "system:unsecured".to_owned(), ..User::default() });
         json!({"userInfo": {"username": user.name, "groups": user.groups}})
     } else {
         json!({"allowed": true})

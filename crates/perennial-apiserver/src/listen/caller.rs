@@ -1,19 +1,25 @@
 //! Who calls: what a caller shows, and who it is then.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::http::{HeaderMap, header};
+use futures_util::future::{BoxFuture, ready};
 use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 /// Somebody who was let in. Every request that came with credentials has it in its extensions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, such as `system:admin`.
     pub name: String,
     /// The groups, such as `system:masters`.
     pub groups: Vec<String>,
+    /// What tells it apart from somebody who had the same name before.
+    pub uid: Option<String>,
+    /// What else an authenticator knows, such as the scopes of a token.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// What a caller shows.
@@ -30,7 +36,7 @@ pub struct Presented<'a> {
 pub trait Authenticator: Send + Sync + 'static {
     /// Who it is, if its credentials are good. It is asked for every request, not once for a connection: so a certificate
     /// that has expired meanwhile, or a token that was withdrawn, can be refused here.
-    fn authenticate(&self, presented: &Presented<'_>) -> Option<User>;
+    fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>>;
 }
 
 /// Knows callers by their tokens.
@@ -42,15 +48,20 @@ impl Tokens {
     pub fn new(tokens: impl IntoIterator<Item = (Zeroizing<String>, User)>) -> Tokens {
         Tokens(tokens.into_iter().collect())
     }
-}
 
-impl Authenticator for Tokens {
-    fn authenticate(&self, presented: &Presented<'_>) -> Option<User> {
+    /// Whose token it is.
+    pub fn owner(&self, presented: &Presented<'_>) -> Option<User> {
         let token = presented.token?.as_bytes();
         // All are compared, each in constant time: how long it takes tells at most the length of one.
         let is_same = |known: &str| verify_slices_are_equal(known.as_bytes(), token).is_ok();
         let found = self.0.iter().fold(None, |found, (known, user)| if is_same(known) { Some(user) } else { found });
         found.cloned()
+    }
+}
+
+impl Authenticator for Tokens {
+    fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>> {
+        Box::pin(ready(self.owner(presented)))
     }
 }
 
@@ -103,10 +114,10 @@ mod tests {
 
     #[test]
     fn a_token_tells_who_it_is_and_is_never_printed() {
-        let user = |name: &str| User { name: name.to_owned(), groups: Vec::new() };
+        let user = |name: &str| User { name: name.to_owned(), ..User::default() };
         let secret = |text: &str| Zeroizing::new(text.to_owned());
         let tokens = Tokens::new([(secret("s3cret"), user("one")), (secret("s3crey"), user("two"))]);
-        let ask = |token| tokens.authenticate(&Presented { certificates: &[], token });
+        let ask = |token| tokens.owner(&Presented { certificates: &[], token });
         assert_eq!(ask(Some("s3cret")), Some(user("one")));
         assert_eq!(ask(Some("s3crey")), Some(user("two")));
         for wrong in [None, Some(""), Some("s3cre"), Some("s3creta"), Some("S3CRET")] {

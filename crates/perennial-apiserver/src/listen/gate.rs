@@ -52,7 +52,7 @@ impl Gate {
 
     pub(super) async fn answer(&self, peer: &Peer, request: Request<Incoming>) -> Response<Body> {
         let admitted = async {
-            let user = self.identify(peer, &request)?;
+            let user = self.identify(peer, &request).await?;
             // Who is not known does not keep a connection by asking again and again: others need the place.
             let busy = user.is_some().then(|| peer.activity.begin());
             self.admit(user, request, busy).await
@@ -92,12 +92,12 @@ impl Gate {
     }
 
     /// Who sent this. Nobody is good enough for some paths; wrong credentials are not, as on a real server.
-    fn identify(&self, peer: &Peer, request: &Request<Incoming>) -> Result<Option<User>, ApiError> {
+    async fn identify(&self, peer: &Peer, request: &Request<Incoming>) -> Result<Option<User>, ApiError> {
         let presented = Presented::new(&peer.certificates, request.headers());
         if presented.is_nothing() && is_for_everybody(request) {
             return Ok(None);
         }
-        let user = self.authenticator.authenticate(&presented);
+        let user = self.authenticator.authenticate(&presented).await;
         user.map(Some).ok_or_else(|| ApiError::new(Reason::Unauthorized, "Unauthorized"))
     }
 

@@ -13,6 +13,7 @@ use axum::extract::Request;
 use axum::http::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use futures_util::future::{BoxFuture, ready};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -104,10 +105,10 @@ impl Ca {
 struct Known(Tokens);
 
 impl Authenticator for Known {
-    fn authenticate(&self, presented: &Presented<'_>) -> Option<User> {
+    fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>> {
         let Some(first) = presented.certificates.first() else { return self.0.authenticate(presented) };
-        let subject = Certificate::from_der(first).ok()?.facts().subject.to_string();
-        Some(User { name: subject, groups: Vec::new() })
+        let subject = Certificate::from_der(first).map(|it| it.facts().subject.to_string());
+        Box::pin(ready(subject.ok().map(|name| User { name, ..User::default() })))
     }
 }
 
@@ -131,7 +132,7 @@ impl Server {
     pub async fn with(limits: Limits) -> Server {
         let (serving_ca, client_ca) = (Ca::new("serving"), Ca::new("clients"));
         let (tls, source) = watch::channel(tls(serving_ca.issue("first", Usage::Serving), &client_ca));
-        let user = User { name: "with a token".to_owned(), groups: Vec::new() };
+        let user = User { name: "with a token".to_owned(), ..User::default() };
         let authenticator = Known(Tokens::new([(Zeroizing::new(TOKEN.to_owned()), user)]));
         let settings = Settings { limits, ..Settings::new(source, authenticator) };
         let (stop, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));

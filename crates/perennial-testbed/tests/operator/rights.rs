@@ -10,6 +10,7 @@ use kube_client::api::{DeleteParams, ListParams};
 use kube_client::client::Body;
 use kube_client::{Api, Client, Error};
 use perennial_core::catalog::Catalog;
+use perennial_operator::callers::{Caller, Callers};
 use perennial_operator::lease::Leadership;
 use perennial_operator::rbac;
 use serde_json::{Value, json};
@@ -130,6 +131,10 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
         Leadership::new(client.clone(), ACCOUNT, "perennial", "test".to_owned(), Arc::new(move || clock));
     leadership.acquire(|| {}).await;
     leadership.release().await.unwrap();
+    let callers = Callers::new(client.clone(), Arc::new(move || clock));
+    assert_eq!(callers.who("nobody's").await.unwrap(), None);
+    let prometheus = Caller { name: "prometheus".to_owned(), ..Caller::default() };
+    assert!(!callers.may_read(&prometheus, "/metrics").await.unwrap());
     cluster.run_static_pods().await;
     let until = cluster.now() + jiff::SignedDuration::from_hours(24 * 16);
     cluster.set_now(until);

@@ -1,25 +1,38 @@
-//! `perennial manifests`: what to apply so that the operator may run in a cluster.
+//! `perennial manifests`: what to apply so that the operator runs in a cluster.
 
 use std::io::Write;
 
 use perennial_core::catalog::Catalog;
-use perennial_operator::rbac;
+use perennial_operator::{deployment, rbac};
 
-/// Print what to apply for `perennial run` in a cluster: its account, and roles with exactly the verbs that it uses
+use crate::talk;
+
+/// Print what to apply for `perennial run` in a cluster: its account, roles with exactly the verbs that it uses, and itself
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial manifests | kubectl apply -f -\n  \
+    perennial manifests --image registry.example.com/perennial:0.1.0 | kubectl apply -f -\n  \
     perennial manifests --namespace pki | kubectl diff -f -\n\n\
-    The namespaces that it names must exist. Secrets are granted in those of the catalog, and nowhere else.")]
+    The namespaces that it names must exist. Secrets are granted in those of the catalog, and nowhere else. Metrics are\n\
+    read by whoever is bound to the ClusterRole perennial-metrics-reader.")]
 pub(crate) struct Args {
-    /// The namespace of the account and of the lease
+    /// The namespace of the account, of the lease and of the pods
     #[arg(long, value_name = "NAMESPACE", default_value = "openshift-kube-apiserver-operator")]
     namespace: String,
+
+    /// The image of the pods, which has `perennial` as its entry point; without it, only account and roles are printed
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
 }
 
 /// Prints them as YAML.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
-    for (index, object) in rbac::objects(Catalog::builtin(), &args.namespace).iter().enumerate() {
+    let mut objects = rbac::objects(Catalog::builtin(), &args.namespace);
+    objects.push(rbac::metrics_reader());
+    match &args.image {
+        Some(image) => objects.extend(deployment::objects(image, &args.namespace)),
+        None => talk::line(format_args!("without --image, no Deployment is printed")),
+    }
+    for (index, object) in objects.iter().enumerate() {
         let separator = if index == 0 { "" } else { "---\n" };
         write!(out, "{separator}{}", serde_norway::to_string(object)?)?;
     }

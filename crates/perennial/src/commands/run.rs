@@ -1,7 +1,6 @@
 //! `perennial run`: the operator on a cluster.
 
 use std::io::{self, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +18,8 @@ use tracing::{info, warn};
 
 use crate::cluster::{ClusterArgs, runtime};
 use crate::exit::Found;
-use crate::{clock, logging, probes};
+use crate::probes::{ProbeArgs, Probes};
+use crate::{clock, logging};
 
 /// Keep the certificates of a cluster alive: make what is missing, rotate what is due, for as long as it runs
 ///
@@ -52,9 +52,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAMESPACE", default_value = "openshift-kube-apiserver-operator")]
     lease_namespace: String,
 
-    /// Where to serve /metrics, /livez and /readyz, on this machine alone
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943", conflicts_with = "once")]
-    metrics: SocketAddr,
+    #[command(flatten)]
+    probes: ProbeArgs,
 
     /// How to log [default: text on a terminal, else json]
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -89,10 +88,10 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         let passed = runner.once().await?;
         return summary(&passed, out);
     }
-    let listener = probes::bind(args.metrics).await?;
-    let mut leadership = Leadership::new(client, &args.lease_namespace, "perennial", identity()?, clock);
-    info!(address = %listener.local_addr()?, "serving /metrics, /livez and /readyz");
-    let probes = tokio::spawn(probes::serve(listener, runner.metrics()));
+    let probes = Probes::bind(&args.probes).await?;
+    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
+    info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
+    let probes = tokio::spawn(probes.serve(runner.metrics(), client));
     let mut told = pin!(async {
         tokio::select! {
             _ = interrupt.recv() => {}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use axum::Router;
+use futures_util::future::{BoxFuture, ready};
 use perennial_apiserver::listen::{self, Authenticator, Presented, Settings, Tokens, User, server_config};
 use perennial_x509::{Certificate, random};
 use rustls::ServerConfig;
@@ -106,20 +107,26 @@ struct Callers {
 }
 
 impl Authenticator for Callers {
-    fn authenticate(&self, presented: &Presented<'_>) -> Option<User> {
+    fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>> {
+        Box::pin(ready(self.who(presented)))
+    }
+}
+
+impl Callers {
+    fn who(&self, presented: &Presented<'_>) -> Option<User> {
         let certificate = presented.certificates.first().and_then(|der| Certificate::from_der(der).ok());
-        let Some(certificate) = certificate else { return self.tokens.authenticate(presented) };
+        let Some(certificate) = certificate else { return self.tokens.owner(presented) };
         // TLS looked at it when the connection began, which may be long ago.
         if !certificate.facts().validity.contains(clock::now()) {
             return None;
         }
         let subject = &certificate.facts().subject;
-        Some(User { name: subject.common_name()?, groups: subject.organizations() })
+        Some(User { name: subject.common_name()?, groups: subject.organizations(), ..User::default() })
     }
 }
 
 fn administrator() -> User {
-    User { name: "system:admin".to_owned(), groups: vec!["system:masters".to_owned()] }
+    User { name: "system:admin".to_owned(), groups: vec!["system:masters".to_owned()], ..User::default() }
 }
 
 /// The token in the directory, which is drawn where there is none.

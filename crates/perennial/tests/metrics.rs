@@ -1,0 +1,171 @@
+//! `perennial run` on a real cluster as its manifests install it, and who may read its metrics.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use perennial_testbed::check::promtool_check_metrics;
+use perennial_testbed::kubernetes::{ControlPlane, program};
+use serde_json::Value;
+
+const NAMESPACE: &str = "openshift-kube-apiserver-operator";
+
+/// An operator, which ends with the test.
+struct Operator {
+    child: Child,
+    url: String,
+}
+
+impl Operator {
+    fn start(kubeconfig: &Path) -> Operator {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        command.args(["run", "--metrics", "127.0.0.1:0", "--metrics-tls", "--kubeconfig"]).arg(kubeconfig);
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let url = loop {
+            let mut line = String::new();
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended: {said}");
+            let url = serde_json::from_str::<Value>(&line).ok().and_then(|line| find_url(&line));
+            said += &line;
+            if let Some(url) = url {
+                break url;
+            }
+        };
+        // Who does not read what it says holds it up.
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        Operator { child, url }
+    }
+
+    /// What curl gets: the status, and the text.
+    fn ask(&self, path: &str, token: Option<&str>) -> (String, String) {
+        let url = self.url.replace("/metrics", path);
+        let mut curl = Command::new("curl");
+        curl.args([
+            "--silent",
+            "--show-error",
+            "--insecure",
+            "--max-time",
+            "30",
+            "--write-out",
+            "\n%{http_code}",
+            &url,
+        ]);
+        if let Some(token) = token {
+            curl.args(["--header", &format!("Authorization: Bearer {token}")]);
+        }
+        let output = curl.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (text, status) = text.rsplit_once('\n').unwrap();
+        (status.to_owned(), text.to_owned())
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn find_url(line: &Value) -> Option<String> {
+    let url = line.get("url").or_else(|| line.get("fields")?.get("url"))?;
+    url.as_str().map(str::to_owned)
+}
+
+/// An administrator with kubectl.
+struct Administrator {
+    kubeconfig: PathBuf,
+    cache: PathBuf,
+}
+
+impl Administrator {
+    fn does(&self, words: &str, input: &str) -> String {
+        let mut kubectl = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
+        kubectl.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache).args(words.split_whitespace());
+        let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "kubectl {words}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// A kubeconfig of an account, beside the administrator's.
+    fn kubeconfig_of(&self, account: &str, directory: &Path) -> PathBuf {
+        let token = self.does(&format!("create token {account} -n {NAMESPACE}"), "");
+        let mut config: Value = serde_json::from_str(&self.does("config view --raw -o json", "")).unwrap();
+        config["users"][0]["user"] = serde_json::json!({"token": token});
+        let path = directory.join(format!("{account}.kubeconfig"));
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let top = tempfile::tempdir().unwrap();
+    let admin = Administrator { kubeconfig: control_plane.kubeconfig(), cache: top.path().join("cache") };
+
+    // Those who only look do so on any cluster.
+    for words in ["certs", "certs -o json", "plan", "verify", "forecast", "explain aggregator-client", "snapshot"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        let output = command.args(words.split(' ')).arg("--kubeconfig").arg(&admin.kubeconfig).output().unwrap();
+        let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
+        assert!(matches!(code, Some(0 | 3 | 4)), "perennial {words}: {code:?} {said}");
+        assert!(!output.stdout.is_empty(), "perennial {words}");
+    }
+
+    // The manifests are what a real server takes.
+    let mut manifests = Command::new(env!("CARGO_BIN_EXE_perennial"));
+    let printed = manifests.args(["manifests", "--image", "registry.example.com/perennial:1"]).output().unwrap();
+    let manifests = String::from_utf8(printed.stdout).unwrap();
+    let namespaces = manifests.lines().filter_map(|line| line.strip_prefix("  namespace: "));
+    for namespace in namespaces.filter(|name| *name != "kube-system").collect::<BTreeSet<_>>() {
+        admin.does(&format!("create namespace {namespace}"), "");
+    }
+    let applied = admin.does("apply -f -", &manifests);
+    for made in [
+        "deployment.apps/perennial created",
+        "service/perennial created",
+        "clusterrole.rbac.authorization.k8s.io/perennial created",
+    ] {
+        assert!(applied.contains(made), "{made} is not in\n{applied}");
+    }
+
+    let operator = Operator::start(&admin.kubeconfig_of("perennial", top.path()));
+    for account in ["prometheus", "stranger"] {
+        admin.does(&format!("create serviceaccount {account} -n {NAMESPACE}"), "");
+    }
+    let role = "--clusterrole perennial-metrics-reader";
+    admin.does(&format!("create clusterrolebinding reads {role} --serviceaccount {NAMESPACE}:prometheus"), "");
+    let token = |account: &str| admin.does(&format!("create token {account} -n {NAMESPACE}"), "");
+
+    // Whether it lives, everybody may know.
+    assert_eq!(operator.ask("/livez", None), ("200".to_owned(), "ok".to_owned()));
+    assert_eq!(operator.ask("/metrics", None).0, "401");
+    assert_eq!(operator.ask("/metrics", Some("made up")).0, "401");
+    let (status, why) = operator.ask("/metrics", Some(&token("stranger")));
+    assert_eq!(status, "403");
+    assert!(why.contains(":stranger may not get /metrics"), "{why}");
+    for _ in 0..600 {
+        if operator.ask("/readyz", None).0 == "200" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let reader = token("prometheus");
+    let (status, text) = operator.ask("/metrics", Some(&reader));
+    assert_eq!(status, "200", "{text}");
+    promtool_check_metrics(&text).unwrap();
+    assert!(text.contains("openshift_pki_certificate_generated_total"), "{text}");
+    // In the clear, there is nothing.
+    let plain = Command::new("curl").args(["--silent", &operator.url.replace("https:", "http:")]).output().unwrap();
+    assert!(!plain.status.success());
+}
