@@ -384,27 +384,28 @@ mod tests {
         check(
             secrets.chain(config_maps),
             &expect![[r#"
-            manifests/secret-openshift-kube-apiserver-operator-localhost-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-signer <- kube-apiserver-localhost-signer
-            manifests/secret-openshift-kube-apiserver-operator-service-network-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-signer <- kube-apiserver-service-network-signer
-            manifests/secret-openshift-kube-apiserver-operator-loadbalancer-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-signer <- kube-apiserver-lb-signer
-            manifests/secret-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer <- kube-apiserver-to-kubelet-signer
-            manifests/secret-openshift-kube-apiserver-operator-kube-control-plane-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer <- kube-control-plane-signer
-            manifests/secret-openshift-kube-apiserver-operator-aggregator-client-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/aggregator-client-signer <- aggregator-signer
-            manifests/secret-openshift-kube-controller-manager-operator-csr-signer-signer.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-signer-signer <- kubelet-signer
-            manifests/secret-openshift-machine-config-operator-machine-config-server-tls.yaml (installer): openshift-machine-config-operator/machine-config-server-tls <- machine-config-server
-            manifests/configmap-openshift-config-admin-kubeconfig-client-ca.yaml (installer): openshift-config/admin-kubeconfig-client-ca ca-bundle.crt <- day1/admin-kubeconfig-signer
-            manifests/configmap-openshift-config-managed-kubelet-bootstrap-kubeconfig.yaml (installer): openshift-config-managed/kubelet-bootstrap-kubeconfig ca-bundle.crt <- day1/kubelet-bootstrap-kubeconfig-signer
-            manifests/configmap-openshift-config-managed-csr-controller-ca.yaml (installer): openshift-config-managed/csr-controller-ca ca-bundle.crt <- day1/kubelet-signer
-            manifests/configmap-openshift-machine-config-operator-machine-config-server-ca.yaml (installer): openshift-machine-config-operator/machine-config-server-ca ca-bundle.crt <- day1/root-ca
-            manifests/configmap-kube-system-root-ca.yaml (installer): kube-system/root-ca ca.crt <- day1/root-ca
-            manifests/configmap-openshift-config-managed-kube-apiserver-aggregator-client-ca.yaml (kube-apiserver): openshift-config-managed/kube-apiserver-aggregator-client-ca ca-bundle.crt <- day1/aggregator-signer
-            manifests/configmap-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-client-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca ca-bundle.crt <- day1/kube-apiserver-to-kubelet-signer
-            manifests/configmap-openshift-kube-apiserver-operator-localhost-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-ca ca-bundle.crt <- day1/kube-apiserver-localhost-signer
-            manifests/configmap-openshift-kube-apiserver-operator-service-network-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-ca ca-bundle.crt <- day1/kube-apiserver-service-network-signer
-            manifests/configmap-openshift-kube-apiserver-operator-loadbalancer-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-ca ca-bundle.crt <- day1/kube-apiserver-lb-signer
-            manifests/configmap-openshift-kube-apiserver-operator-kube-control-plane-signer-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer-ca ca-bundle.crt <- day1/kube-control-plane-signer
-            manifests/configmap-openshift-kube-controller-manager-operator-csr-controller-signer-ca.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-controller-signer-ca ca-bundle.crt <- day1/kubelet-signer
-        "#]],
+                manifests/secret-openshift-kube-apiserver-operator-localhost-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-signer <- kube-apiserver-localhost-signer
+                manifests/secret-openshift-kube-apiserver-operator-service-network-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-signer <- kube-apiserver-service-network-signer
+                manifests/secret-openshift-kube-apiserver-operator-loadbalancer-serving-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-signer <- kube-apiserver-lb-signer
+                manifests/secret-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer <- kube-apiserver-to-kubelet-signer
+                manifests/secret-openshift-kube-apiserver-operator-kube-control-plane-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer <- kube-control-plane-signer
+                manifests/secret-openshift-kube-apiserver-operator-aggregator-client-signer.yaml (kube-apiserver): openshift-kube-apiserver-operator/aggregator-client-signer <- aggregator-signer
+                manifests/secret-openshift-kube-controller-manager-operator-csr-signer-signer.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-signer-signer <- kubelet-signer
+                manifests/secret-openshift-machine-config-operator-machine-config-server-tls.yaml (installer): openshift-machine-config-operator/machine-config-server-tls <- machine-config-server
+                manifests/configmap-openshift-config-admin-kubeconfig-client-ca.yaml (installer): openshift-config/admin-kubeconfig-client-ca ca-bundle.crt <- day1/admin-kubeconfig-signer
+                manifests/configmap-openshift-config-managed-kubelet-bootstrap-kubeconfig.yaml (installer): openshift-config-managed/kubelet-bootstrap-kubeconfig ca-bundle.crt <- day1/kubelet-bootstrap-kubeconfig-signer
+                manifests/configmap-openshift-config-managed-csr-controller-ca.yaml (installer): openshift-config-managed/csr-controller-ca ca-bundle.crt <- day1/kubelet-signer
+                manifests/configmap-openshift-machine-config-operator-machine-config-server-ca.yaml (installer): openshift-machine-config-operator/machine-config-server-ca ca-bundle.crt <- day1/root-ca
+                manifests/configmap-kube-system-root-ca.yaml (installer): kube-system/root-ca ca.crt <- day1/root-ca
+                manifests/configmap-openshift-config-initial-kube-apiserver-server-ca.yaml (installer): openshift-config/initial-kube-apiserver-server-ca ca-bundle.crt <- day1/kube-apiserver-localhost-signer day1/kube-apiserver-service-network-signer day1/kube-apiserver-lb-signer
+                manifests/configmap-openshift-config-managed-kube-apiserver-aggregator-client-ca.yaml (kube-apiserver): openshift-config-managed/kube-apiserver-aggregator-client-ca ca-bundle.crt <- day1/aggregator-signer
+                manifests/configmap-openshift-kube-apiserver-operator-kube-apiserver-to-kubelet-client-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca ca-bundle.crt <- day1/kube-apiserver-to-kubelet-signer
+                manifests/configmap-openshift-kube-apiserver-operator-localhost-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/localhost-serving-ca ca-bundle.crt <- day1/kube-apiserver-localhost-signer
+                manifests/configmap-openshift-kube-apiserver-operator-service-network-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/service-network-serving-ca ca-bundle.crt <- day1/kube-apiserver-service-network-signer
+                manifests/configmap-openshift-kube-apiserver-operator-loadbalancer-serving-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/loadbalancer-serving-ca ca-bundle.crt <- day1/kube-apiserver-lb-signer
+                manifests/configmap-openshift-kube-apiserver-operator-kube-control-plane-signer-ca.yaml (kube-apiserver): openshift-kube-apiserver-operator/kube-control-plane-signer-ca ca-bundle.crt <- day1/kube-control-plane-signer
+                manifests/configmap-openshift-kube-controller-manager-operator-csr-controller-signer-ca.yaml (kube-controller-manager): openshift-kube-controller-manager-operator/csr-controller-signer-ca ca-bundle.crt <- day1/kubelet-signer
+            "#]],
         );
     }
 

@@ -2,15 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
+mod common {
+    pub(crate) mod admin;
+}
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use common::admin::Administrator;
 use perennial_testbed::check::promtool_check_metrics;
-use perennial_testbed::kubernetes::{ControlPlane, program};
+use perennial_testbed::kubernetes::ControlPlane;
 use serde_json::Value;
 
 const NAMESPACE: &str = "openshift-kube-apiserver-operator";
@@ -79,58 +83,33 @@ fn find_url(line: &Value) -> Option<String> {
     url.as_str().map(str::to_owned)
 }
 
-/// An administrator with kubectl.
-struct Administrator {
-    kubeconfig: PathBuf,
-    cache: PathBuf,
-}
-
-impl Administrator {
-    fn does(&self, words: &str, input: &str) -> String {
-        let mut kubectl = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
-        kubectl.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache).args(words.split_whitespace());
-        let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "kubectl {words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    /// A kubeconfig of an account, beside the administrator's.
-    fn kubeconfig_of(&self, account: &str, directory: &Path) -> PathBuf {
-        let token = self.does(&format!("create token {account} -n {NAMESPACE}"), "");
-        let mut config: Value = serde_json::from_str(&self.does("config view --raw -o json", "")).unwrap();
-        config["users"][0]["user"] = serde_json::json!({"token": token});
-        let path = directory.join(format!("{account}.kubeconfig"));
-        fs::write(&path, config.to_string()).unwrap();
-        path
-    }
+/// A kubeconfig of an account, beside the administrator's.
+fn kubeconfig_of(admin: &Administrator, account: &str, directory: &Path) -> PathBuf {
+    let token = admin.kubectl(&format!("create token {account} -n {NAMESPACE}"));
+    let mut config: Value = serde_json::from_str(&admin.kubectl("config view --raw -o json")).unwrap();
+    config["users"][0]["user"] = serde_json::json!({"token": token});
+    let path = directory.join(format!("{account}.kubeconfig"));
+    fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 #[tokio::test]
 async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
     let control_plane = ControlPlane::start().await.unwrap();
     let top = tempfile::tempdir().unwrap();
-    let admin = Administrator { kubeconfig: control_plane.kubeconfig(), cache: top.path().join("cache") };
+    let admin = Administrator::new(control_plane.kubeconfig(), top.path());
 
     // Those who only look do so on any cluster.
     for words in ["certs", "certs -o json", "plan", "verify", "forecast", "explain aggregator-client", "snapshot"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-        let output = command.args(words.split(' ')).arg("--kubeconfig").arg(&admin.kubeconfig).output().unwrap();
-        let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
-        assert!(matches!(code, Some(0 | 3 | 4)), "perennial {words}: {code:?} {said}");
-        assert!(!output.stdout.is_empty(), "perennial {words}");
+        let said = admin.perennial(&words.split(' ').collect::<Vec<_>>());
+        assert!(matches!(said.code, Some(0 | 3 | 4)), "perennial {words}: {:?} {}", said.code, said.err);
+        assert!(!said.out.is_empty(), "perennial {words}");
     }
 
     // The manifests are what a real server takes.
-    let mut manifests = Command::new(env!("CARGO_BIN_EXE_perennial"));
-    let printed = manifests.args(["manifests", "--image", "registry.example.com/perennial:1"]).output().unwrap();
-    let manifests = String::from_utf8(printed.stdout).unwrap();
-    let namespaces = manifests.lines().filter_map(|line| line.strip_prefix("  namespace: "));
-    for namespace in namespaces.filter(|name| *name != "kube-system").collect::<BTreeSet<_>>() {
-        admin.does(&format!("create namespace {namespace}"), "");
-    }
-    let applied = admin.does("apply -f -", &manifests);
+    let manifests = admin.perennial(&["manifests", "--image", "registry.example.com/perennial:1"]).out;
+    admin.make_namespaces();
+    let applied = admin.kubectl_with("apply -f -", &manifests);
     for made in [
         "deployment.apps/perennial created",
         "service/perennial created",
@@ -139,13 +118,13 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
         assert!(applied.contains(made), "{made} is not in\n{applied}");
     }
 
-    let operator = Operator::start(&admin.kubeconfig_of("perennial", top.path()));
+    let operator = Operator::start(&kubeconfig_of(&admin, "perennial", top.path()));
     for account in ["prometheus", "stranger"] {
-        admin.does(&format!("create serviceaccount {account} -n {NAMESPACE}"), "");
+        admin.kubectl(&format!("create serviceaccount {account} -n {NAMESPACE}"));
     }
     let role = "--clusterrole perennial-metrics-reader";
-    admin.does(&format!("create clusterrolebinding reads {role} --serviceaccount {NAMESPACE}:prometheus"), "");
-    let token = |account: &str| admin.does(&format!("create token {account} -n {NAMESPACE}"), "");
+    admin.kubectl(&format!("create clusterrolebinding reads {role} --serviceaccount {NAMESPACE}:prometheus"));
+    let token = |account: &str| admin.kubectl(&format!("create token {account} -n {NAMESPACE}"));
 
     // Whether it lives, everybody may know.
     assert_eq!(operator.ask("/livez", None), ("200".to_owned(), "ok".to_owned()));

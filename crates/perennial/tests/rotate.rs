@@ -3,36 +3,32 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common {
+    pub(crate) mod admin;
     pub(crate) mod up;
 }
 
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use common::admin::{Administrator, Said};
 use common::up::{Up, directory};
-use perennial_testbed::kubernetes::program;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A cluster with every certificate, and who looks after its policy.
 struct Lab {
     // The server ends before its directory goes.
-    running: Up,
-    top: TempDir,
-}
-
-/// What a command said.
-struct Said {
-    out: String,
-    err: String,
-    code: Option<i32>,
+    _running: Up,
+    admin: Administrator,
+    _top: TempDir,
 }
 
 impl Lab {
     fn new() -> Lab {
         let top = directory();
-        let lab = Lab { running: Up::start(&top.path().join("data"), &[]), top };
+        let running = Up::start(&top.path().join("data"), &[]);
+        let admin = Administrator::new(running.kubeconfig(), top.path());
+        let lab = Lab { _running: running, admin, _top: top };
         lab.wait_until("every certificate is there", |items| {
             let kept = items.iter().filter(|it| !it["name"].as_str().unwrap().starts_with("etcd"));
             kept.filter(|it| it["state"] == "present").count() >= 22
@@ -41,9 +37,7 @@ impl Lab {
     }
 
     fn perennial(&self, arguments: &[&str]) -> Said {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-        let output = command.args(arguments).env("KUBECONFIG", self.running.kubeconfig()).output().unwrap();
-        said(output)
+        self.admin.perennial(arguments)
     }
 
     /// Which keys these certificates get from now on; the others keep what they have.
@@ -52,9 +46,7 @@ impl Lab {
         let overrides: Vec<Value> =
             names.iter().map(|name| json!({"certificateName": name, "certificate": {"key": key}})).collect();
         let patch = json!({"spec": {"overrides": overrides}}).to_string();
-        let mut kubectl = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
-        kubectl.env("KUBECONFIG", self.running.kubeconfig()).env("KUBECACHEDIR", self.top.path().join("cache"));
-        let patched = said(kubectl.args(["patch", "pki", "cluster", "--type=merge", "-p", &patch]).output().unwrap());
+        let patched = self.admin.kubectl_words(&["patch", "pki", "cluster", "--type=merge", "-p", &patch], "");
         assert_eq!(patched.code, Some(0), "{}", patched.err);
     }
 
@@ -77,11 +69,6 @@ impl Lab {
         let wrong = self.certificates().into_iter().filter(|it| it["compliant"] == false);
         wrong.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
     }
-}
-
-fn said(output: Output) -> Said {
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
 }
 
 fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {

@@ -68,7 +68,9 @@ pub(super) const BUNDLES: &[Bundle] = &[
             First("day1/kube-apiserver-service-network-ca-bundle"),
             First("day1/kube-apiserver-lb-ca-bundle"),
         ],
-    ),
+    )
+    // What is in kubeconfigs, for whoever has to know it later.
+    .carried_as(&[ca_bundle(object(CONFIG, "initial-kube-apiserver-server-ca"))]),
     file(
         "kube-apiserver-complete-client-ca-bundle",
         "day1/kube-apiserver-complete-client-ca-bundle",

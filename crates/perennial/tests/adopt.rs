@@ -1,0 +1,158 @@
+//! What `perennial install` made is taken over by `perennial run`, on a real cluster: nothing is replaced before its time, and
+//! whoever has a kubeconfig of the first day goes on.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common {
+    pub(crate) mod admin;
+}
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use common::admin::Administrator;
+use perennial_testbed::kubernetes::ControlPlane;
+use serde_json::{Value, json};
+
+const CONFIG: &str = "\
+apiVersion: v1
+metadata: {name: shop}
+baseDomain: example.com
+networking: {serviceNetwork: [172.30.0.0/16]}
+pki:
+  signerCertificates:
+    key: {algorithm: ECDSA, ecdsa: {curve: P384}}
+";
+
+/// The signers that the running cluster takes over, and the file of each.
+const SIGNERS: [(&str, &str, &str); 7] = [
+    ("openshift-kube-apiserver-operator", "aggregator-client-signer", "aggregator-signer"),
+    ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer", "kube-apiserver-to-kubelet-signer"),
+    ("openshift-kube-apiserver-operator", "kube-control-plane-signer", "kube-control-plane-signer"),
+    ("openshift-kube-apiserver-operator", "loadbalancer-serving-signer", "kube-apiserver-lb-signer"),
+    ("openshift-kube-apiserver-operator", "localhost-serving-signer", "kube-apiserver-localhost-signer"),
+    ("openshift-kube-apiserver-operator", "service-network-serving-signer", "kube-apiserver-service-network-signer"),
+    ("openshift-kube-controller-manager-operator", "csr-signer-signer", "kubelet-signer"),
+];
+
+/// A cluster in which nothing is but what an installation brings.
+fn prepare(admin: &Administrator, manifests: &Path) {
+    admin.kubectl_with("apply -f -", &admin.perennial(&["crds"]).out);
+    for kind in ["pkis", "infrastructures", "networks"] {
+        admin.kubectl(&format!("wait --for=condition=Established crd/{kind}.config.openshift.io --timeout=60s"));
+    }
+    admin.make_namespaces();
+    admin.kubectl(&format!("apply -f {}", manifests.display()));
+    let infrastructure = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"}, "spec": {},
+    });
+    admin.kubectl_with("apply -f -", &infrastructure.to_string());
+    let status = json!({"status": {
+        "apiServerURL": "https://api.shop.example.com:6443",
+        "apiServerInternalURI": "https://api-int.shop.example.com:6443",
+    }});
+    let patch =
+        ["patch", "infrastructure", "cluster", "--subresource=status", "--type=merge", "-p", &status.to_string()];
+    let patched = admin.kubectl_words(&patch, "");
+    assert_eq!(patched.code, Some(0), "{}", patched.err);
+    let network = json!({
+        "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": {"name": "cluster"},
+        "spec": {"serviceNetwork": ["172.30.0.0/16"]},
+    });
+    admin.kubectl_with("apply -f -", &network.to_string());
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "cp-0", "labels": {"node-role.kubernetes.io/control-plane": ""}},
+    });
+    admin.kubectl_with("apply -f -", &node.to_string());
+}
+
+fn secret(admin: &Administrator, namespace: &str, name: &str) -> BTreeMap<String, String> {
+    let secret: Value =
+        serde_json::from_str(&admin.kubectl(&format!("get secret {name} -n {namespace} -o json"))).unwrap();
+    let data: BTreeMap<String, String> = serde_json::from_value(secret["data"].clone()).unwrap();
+    let text = |value: String| String::from_utf8(BASE64_STANDARD.decode(value).unwrap()).unwrap();
+    data.into_iter().map(|(key, value)| (key, text(value))).collect()
+}
+
+fn bundle(admin: &Administrator, namespace: &str, name: &str) -> String {
+    let map: Value =
+        serde_json::from_str(&admin.kubectl(&format!("get configmap {name} -n {namespace} -o json"))).unwrap();
+    map["data"]["ca-bundle.crt"].as_str().unwrap().to_owned()
+}
+
+/// Whether OpenSSL accepts a leaf (with what comes behind it) by this trust.
+fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, arguments: &[&str]) {
+    let [trust_file, leaf_file] = ["trust.pem", "leaf.pem"].map(|name| directory.join(name));
+    fs::write(&trust_file, trust).unwrap();
+    fs::write(&leaf_file, leaf).unwrap();
+    let mut openssl = Command::new("openssl");
+    openssl.args(["verify", "-x509_strict"]).args(arguments).arg("-CAfile").arg(&trust_file);
+    let output = openssl.arg("-untrusted").arg(&leaf_file).arg(&leaf_file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A field of the kubeconfig that the installation left to its administrator.
+fn of_kubeconfig(path: &Path, field: &str) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{field}: "))).unwrap();
+    String::from_utf8(BASE64_STANDARD.decode(line.trim_matches('"')).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_the_installation_made_is_taken_over_as_it_is() {
+    let control_plane = ControlPlane::start().await.unwrap();
+    let top = tempfile::tempdir().unwrap();
+    let admin = Administrator::new(control_plane.kubeconfig(), top.path());
+    let [config, out] = ["install-config.yaml", "installed"].map(|name| top.path().join(name));
+    fs::write(&config, CONFIG).unwrap();
+    let paths = [config.to_str().unwrap(), out.to_str().unwrap()];
+    let installed = admin.perennial(&["install", "--install-config", paths[0], "--out", paths[1]]);
+    assert_eq!(installed.code, Some(0), "{}", installed.err);
+    prepare(&admin, &out.join("manifests"));
+
+    let first = admin.perennial(&["run", "--once"]);
+    assert_eq!(first.code, Some(0), "{}{}", first.out, first.err);
+    for (namespace, name, file) in SIGNERS {
+        let found = secret(&admin, namespace, name);
+        let path = out.join("tls").join(file);
+        assert_eq!(found["tls.crt"], fs::read_to_string(path.with_extension("crt")).unwrap(), "{name}");
+        assert!(!first.out.contains(&format!("issue {namespace}/{name}:")), "{}", first.out);
+    }
+    // The other 15 certificates are made, below the signers of the first day.
+    assert_eq!(first.out.lines().filter(|line| line.starts_with("issue ")).count(), 15, "{}", first.out);
+    let verified = admin.perennial(&["verify"]);
+    // What lives for a day ends within a week; nothing is broken.
+    assert_eq!(verified.code, Some(3), "{}{}", verified.out, verified.err);
+    assert!(verified.out.contains(" 0 broken,"), "{}", verified.out);
+    let again = admin.perennial(&["run", "--once"]);
+    assert!(again.out.starts_with("0 writes made"), "{}", again.out);
+
+    // Whoever has a kubeconfig of the first day accepts what is served now, and is accepted.
+    let serving = secret(&admin, "openshift-kube-apiserver", "external-loadbalancer-serving-certkey");
+    for (kubeconfig, name) in [("kubeconfig", "external"), ("kubeconfig-kubelet", "internal")] {
+        let path = out.join("auth").join(kubeconfig);
+        let served = secret(&admin, "openshift-kube-apiserver", &format!("{name}-loadbalancer-serving-certkey"));
+        let trust = of_kubeconfig(&path, "certificate-authority-data");
+        openssl_accepts(top.path(), &trust, &served["tls.crt"], &["-purpose", "sslserver"]);
+        let client = of_kubeconfig(&path, "client-certificate-data");
+        let accepted = bundle(&admin, "openshift-kube-apiserver", "client-ca");
+        openssl_accepts(top.path(), &accepted, &client, &["-purpose", "sslclient"]);
+    }
+    assert!(serving.contains_key("tls.key"));
+
+    // That trust is known to the cluster, so a rotation of the signer is proved for those who have it, too.
+    let carried = bundle(&admin, "openshift-config", "initial-kube-apiserver-server-ca");
+    assert_eq!(carried, fs::read_to_string(out.join("tls/kube-apiserver-complete-server-ca-bundle.crt")).unwrap());
+    let planned = admin.perennial(&["rotate", "kube-apiserver-lb-signer", "--reason", "a rehearsal", "--yes"]);
+    assert_eq!(planned.code, Some(0), "{}", planned.err);
+    let rotated = admin.perennial(&["run", "--once"]);
+    assert_eq!(rotated.code, Some(0), "{}{}", rotated.out, rotated.err);
+    assert!(rotated.out.contains("loadbalancer-serving-signer: forced rotation: a rehearsal"), "{}", rotated.out);
+    let served = secret(&admin, "openshift-kube-apiserver", "external-loadbalancer-serving-certkey");
+    let trust = of_kubeconfig(&out.join("auth/kubeconfig"), "certificate-authority-data");
+    openssl_accepts(top.path(), &trust, &served["tls.crt"], &["-purpose", "sslserver"]);
+}
