@@ -55,6 +55,7 @@ bench: ## Measure, each figure beside its limit
 	cargo bench --quiet -p perennial --bench day1
 	@tools/ensure kubernetes
 	cargo bench --quiet -p perennial --bench api
+	cargo bench --quiet -p perennial --bench operator
 
 lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
 	cargo fmt --all --check

@@ -15,7 +15,7 @@ use std::process::Command;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use common::admin::Administrator;
 use perennial_testbed::kubernetes::ControlPlane;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const CONFIG: &str = "\
 apiVersion: v1
@@ -37,38 +37,6 @@ const SIGNERS: [(&str, &str, &str); 7] = [
     ("openshift-kube-apiserver-operator", "service-network-serving-signer", "kube-apiserver-service-network-signer"),
     ("openshift-kube-controller-manager-operator", "csr-signer-signer", "kubelet-signer"),
 ];
-
-/// A cluster in which nothing is but what an installation brings.
-fn prepare(admin: &Administrator, manifests: &Path) {
-    admin.kubectl_with("apply -f -", &admin.perennial(&["crds"]).out);
-    for kind in ["pkis", "infrastructures", "networks"] {
-        admin.kubectl(&format!("wait --for=condition=Established crd/{kind}.config.openshift.io --timeout=60s"));
-    }
-    admin.make_namespaces();
-    admin.kubectl(&format!("apply -f {}", manifests.display()));
-    let infrastructure = json!({
-        "apiVersion": "config.openshift.io/v1", "kind": "Infrastructure", "metadata": {"name": "cluster"}, "spec": {},
-    });
-    admin.kubectl_with("apply -f -", &infrastructure.to_string());
-    let status = json!({"status": {
-        "apiServerURL": "https://api.shop.example.com:6443",
-        "apiServerInternalURI": "https://api-int.shop.example.com:6443",
-    }});
-    let patch =
-        ["patch", "infrastructure", "cluster", "--subresource=status", "--type=merge", "-p", &status.to_string()];
-    let patched = admin.kubectl_words(&patch, "");
-    assert_eq!(patched.code, Some(0), "{}", patched.err);
-    let network = json!({
-        "apiVersion": "config.openshift.io/v1", "kind": "Network", "metadata": {"name": "cluster"},
-        "spec": {"serviceNetwork": ["172.30.0.0/16"]},
-    });
-    admin.kubectl_with("apply -f -", &network.to_string());
-    let node = json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "cp-0", "labels": {"node-role.kubernetes.io/control-plane": ""}},
-    });
-    admin.kubectl_with("apply -f -", &node.to_string());
-}
 
 fn secret(admin: &Administrator, namespace: &str, name: &str) -> BTreeMap<String, String> {
     let secret: Value =
@@ -112,7 +80,8 @@ async fn what_the_installation_made_is_taken_over_as_it_is() {
     let paths = [config.to_str().unwrap(), out.to_str().unwrap()];
     let installed = admin.perennial(&["install", "--install-config", paths[0], "--out", paths[1]]);
     assert_eq!(installed.code, Some(0), "{}", installed.err);
-    prepare(&admin, &out.join("manifests"));
+    admin.prepare_cluster();
+    admin.kubectl(&format!("apply -f {}", out.join("manifests").display()));
 
     let first = admin.perennial(&["run", "--once"]);
     assert_eq!(first.code, Some(0), "{}{}", first.out, first.err);

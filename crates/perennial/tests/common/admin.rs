@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use perennial_testbed::kubernetes::program;
+use serde_json::{Value, json};
 
 /// Who has a kubeconfig.
 pub(crate) struct Administrator {
@@ -60,6 +61,33 @@ impl Administrator {
         for namespace in named.filter(|name| *name != "kube-system").collect::<BTreeSet<_>>() {
             self.kubectl(&format!("create namespace {namespace}"));
         }
+    }
+
+    /// Gives a new cluster definitions, namespaces, addresses and a node of the control plane.
+    pub(crate) fn prepare_cluster(&self) {
+        self.kubectl_with("apply -f -", &self.perennial(&["crds"]).out);
+        for kind in ["pkis", "infrastructures", "networks"] {
+            self.kubectl(&format!("wait --for=condition=Established crd/{kind}.config.openshift.io --timeout=60s"));
+        }
+        self.make_namespaces();
+        let config = |kind: &str, spec: Value| {
+            let metadata = json!({"name": "cluster"});
+            json!({"apiVersion": "config.openshift.io/v1", "kind": kind, "metadata": metadata, "spec": spec})
+                .to_string()
+        };
+        self.kubectl_with("apply -f -", &config("Infrastructure", json!({})));
+        self.kubectl_with("apply -f -", &config("Network", json!({"serviceNetwork": ["172.30.0.0/16"]})));
+        let status = json!({"status": {
+            "apiServerURL": "https://api.shop.example.com:6443",
+            "apiServerInternalURI": "https://api-int.shop.example.com:6443",
+        }});
+        let to =
+            ["patch", "infrastructure", "cluster", "--subresource=status", "--type=merge", "-p", &status.to_string()];
+        let patched = self.kubectl_words(&to, "");
+        assert_eq!(patched.code, Some(0), "{}", patched.err);
+        let labels = json!({"node-role.kubernetes.io/control-plane": ""});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cp-0", "labels": labels}});
+        self.kubectl_with("apply -f -", &node.to_string());
     }
 
     /// What perennial says about the cluster.

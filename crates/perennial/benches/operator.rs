@@ -1,0 +1,185 @@
+//! `make bench`: the operator's first installation beside as many bare writes of the same bodies, and what it costs when
+//! there is nothing to do. On a real kube-apiserver with etcd.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
+
+#[path = "../tests/common/admin.rs"]
+mod admin;
+#[path = "../src/clock.rs"]
+mod clock;
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use admin::Administrator;
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use kube_client::Client;
+use kube_client::client::Body;
+use perennial_core::catalog::Catalog;
+use perennial_core::plan::Planner;
+use perennial_operator::observe::View;
+use perennial_operator::run::Runner;
+use perennial_testbed::kubernetes::ControlPlane;
+use perennial_x509::KeyPool;
+use serde_json::{Value, json};
+use tower::service_fn;
+
+/// How many times as long as bare writes an installation may take.
+const MOST_TIMES: f64 = 1.5;
+/// How much of a core an operator with nothing to do may use, in percent, and how many MiB it may have.
+const MOST_IDLE: f64 = 0.5;
+const MOST_MEMORY: usize = 60;
+const IDLE: Duration = Duration::from_secs(60);
+/// Each run is on a server of its own, because what is there already is not made.
+const RUNS: usize = 3;
+
+const POLICY: &str = "\
+apiVersion: config.openshift.io/v1
+kind: PKI
+metadata: {name: cluster}
+spec: {defaults: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}
+";
+
+/// What was written, in order.
+type Written = Arc<Mutex<Vec<(Method, String, Vec<u8>)>>>;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let mut times: Vec<f64> = Vec::new();
+    println!(
+        "\nFirst installation of all certificates with ECDSA P-256 beside as many bare writes, one after the other"
+    );
+    println!("{:>6} {:>8} {:>14} {:>12} {:>8}", "run", "writes", "installation", "bare writes", "times");
+    let mut last = None;
+    for run in 1..=RUNS {
+        let real = ControlPlane::start().await.unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let admin = Administrator::new(real.kubeconfig(), top.path());
+        admin.prepare_cluster();
+        admin.kubectl_with("apply -f -", POLICY);
+        let (installation, written) = install(real.client().await.unwrap()).await;
+        let count = written.len();
+        let bare = replay(&real.client().await.unwrap(), written).await;
+        let ratio = installation.as_secs_f64() / bare.as_secs_f64();
+        println!("{run:>6} {count:>8} {:>11.0} ms {:>9.0} ms {ratio:>8.2}", millis(installation), millis(bare));
+        times.push(ratio);
+        last = Some((real, top, admin));
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times[RUNS / 2];
+    let mut is_within = verdict("median of the runs, times", median, MOST_TIMES);
+
+    let (_real, _top, admin) = last.unwrap();
+    let operator = Operator::start(&admin);
+    // It settles: the first pass, the caches of its client, its watches.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let before = operator.processor_time();
+    tokio::time::sleep(IDLE).await;
+    let percent = (operator.processor_time() - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0;
+    println!("\nperennial run with everything issued, over {} s", IDLE.as_secs());
+    is_within &= verdict("of a core, percent", percent, MOST_IDLE);
+    is_within &= verdict("resident memory, MiB", operator.resident() as f64, MOST_MEMORY as f64);
+    if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn verdict(what: &str, found: f64, most: f64) -> bool {
+    println!("{what}: {found:.2} (at most {most}) {}", if found <= most { "ok" } else { "OVER" });
+    found <= most
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// One pass with everything that belongs to it, events and conditions too.
+async fn install(client: Client) -> (Duration, Vec<(Method, String, Vec<u8>)>) {
+    static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
+    let written = Written::default();
+    let record = written.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let (client, record) = (client.clone(), record.clone());
+        async move {
+            if request.method() == Method::GET {
+                return client.send(request).await;
+            }
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes().to_vec();
+            record.lock().unwrap().push((parts.method.clone(), parts.uri.path().to_owned(), body.clone()));
+            client.send(Request::from_parts(parts, Body::from(body))).await
+        }
+    });
+    let keys = Arc::new(KeyPool::eager(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)).unwrap());
+    let runner = Runner::new(&PLANNER, Client::new(service, "default"), keys, View::default(), Arc::new(clock::now));
+    let started = Instant::now();
+    let passed = runner.once().await.unwrap();
+    let took = started.elapsed();
+    assert!(passed.failed.is_empty() && passed.written.len() == 47, "{:?}", passed.failed);
+    drop(runner);
+    let written = std::mem::take(&mut *written.lock().unwrap());
+    (took, written)
+}
+
+/// The same bodies again under other names, each when the one before it is answered.
+async fn replay(client: &Client, written: Vec<(Method, String, Vec<u8>)>) -> Duration {
+    let bare: Vec<Request<Vec<u8>>> =
+        written.into_iter().enumerate().filter_map(|(number, it)| again(number, it)).collect();
+    let started = Instant::now();
+    for request in bare {
+        client.request::<Value>(request).await.unwrap();
+    }
+    started.elapsed()
+}
+
+/// A create of what was created or updated: of the same kind where a namespace has it, else of a ConfigMap as large.
+fn again(number: usize, (method, path, body): (Method, String, Vec<u8>)) -> Option<Request<Vec<u8>>> {
+    let mut object: Value = serde_json::from_slice(&body).ok()?;
+    let name = format!("bare-{number}");
+    let (path, object) = if method == Method::POST && path.contains("/namespaces/") {
+        object["metadata"]["name"] = json!(name);
+        (path, object)
+    } else {
+        let data = json!({"data": String::from_utf8(body).unwrap()});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+        ("/api/v1/namespaces/default/configmaps".to_owned(), map)
+    };
+    let request = Request::post(path).header("content-type", "application/json");
+    Some(request.body(serde_json::to_vec(&object).unwrap()).unwrap())
+}
+
+/// `perennial run`, which ends with the bench.
+struct Operator(Child);
+
+impl Operator {
+    fn start(admin: &Administrator) -> Operator {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        command.args(["run", "--metrics", "127.0.0.1:0"]).env("KUBECONFIG", admin.kubeconfig());
+        Operator(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// What it has used of the processors so far.
+    fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        // The name may have spaces in it; what comes behind it has none.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = [11, 12].into_iter().map(|field: usize| fields[field].parse::<u64>().unwrap()).sum();
+        // Linux counts in hundredths of a second, whatever the kernel does.
+        Duration::from_millis(ticks * 10)
+    }
+
+    fn resident(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() / 1024
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
