@@ -28,6 +28,8 @@ use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
 use crate::observe::Observation;
 use crate::read;
+pub(crate) use write::TLS;
+pub use write::Unfinished;
 
 /// Who writes.
 #[derive(Clone)]
@@ -64,6 +66,14 @@ pub enum ActError {
     Changed {
         /// The object.
         object: ObjectRef,
+    },
+    /// Somebody was faster each time.
+    #[error("{object} changes all the time: {} writes it as well", writer.as_deref().unwrap_or("somebody"))]
+    Contended {
+        /// The object.
+        object: ObjectRef,
+        /// Who else writes it.
+        writer: Option<String>,
     },
     /// The server does not let us read it.
     #[error("failed to read {object}: {}", brief(source))]
@@ -131,6 +141,7 @@ impl ActError {
     pub fn object(&self) -> &ObjectRef {
         match self {
             ActError::Changed { object }
+            | ActError::Contended { object, .. }
             | ActError::Held { object }
             | ActError::Read { object, .. }
             | ActError::Write { object, .. }
@@ -172,6 +183,7 @@ impl Actor {
             Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
             Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
             Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
+            Action::Retype(slot) => self.retype(&mut observation.objects, slot.object()).await,
         }?;
         observation.snapshot = after;
         Ok(done)

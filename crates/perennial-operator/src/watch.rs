@@ -23,7 +23,8 @@ use tracing::debug;
 
 use crate::cluster::CONTROL_PLANE;
 
-/// What is watched.
+/// What is watched. It changes when nodes come and go.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,

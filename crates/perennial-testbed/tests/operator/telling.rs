@@ -30,7 +30,7 @@ async fn events(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
 }
 
 /// A condition of a ClusterOperator: its status, its message, and since when.
-async fn condition(cluster: &Cluster, operator: &str, type_: &str) -> (String, String, Timestamp) {
+pub(crate) async fn condition(cluster: &Cluster, operator: &str, type_: &str) -> (String, String, Timestamp) {
     let operator = Api::<ClusterOperator>::all(cluster.client.clone()).get(operator).await.unwrap();
     let conditions = operator.status.unwrap().conditions;
     let found = conditions.into_iter().find(|it| it.type_ == type_).unwrap();

@@ -152,7 +152,7 @@ fn summary(passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
         count(written, "write"),
         count(passed.report.risks.len(), "risk")
     )?;
-    if let Some(error) = passed.failed.first() {
+    if let Some((_, error)) = passed.failed.first() {
         bail!("{} not made; the first: {error}", count(passed.failed.len(), "write"));
     }
     let severity = |at| if at <= passed.report.at { Found::Critical } else { Found::Warnings };

@@ -122,7 +122,7 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
 /// whether there is enough to begin with is seen then. Says how many writes failed.
 async fn first_pass(runner: &Runner<'_>) -> anyhow::Result<usize> {
     let passed = runner.once().await?;
-    for error in &passed.failed {
+    for (_, error) in &passed.failed {
         talk::line(format_args!("warning: {error}"));
     }
     Ok(passed.failed.len())
