@@ -47,6 +47,8 @@ pub struct Done {
     pub created: bool,
     /// The certificate that was made for it.
     pub made: Option<Made>,
+    /// How many earlier certificates it no longer remembers, because there is no room for them.
+    pub forgotten: usize,
 }
 
 /// A certificate that was made.
@@ -211,6 +213,7 @@ impl Actor {
         let row = wiring.row(issue.row).map(|wired| wired.row);
         let key = made.key_pem(&object)?;
         let (certificate, key_took) = (made.certificate.clone(), made.key_took);
+        let mut forgotten = 0;
         let change = |secret: &mut Secret| {
             let pem: String = [&certificate].into_iter().chain(&chain).map(|it| it.to_pem()).collect();
             set(secret, issue.slot.key(), Some(pem.into_bytes()));
@@ -221,10 +224,10 @@ impl Actor {
             if let Some(row) = row {
                 metadata::describe(&mut secret.metadata, wiring.catalog, row, &certificate, after.settings.time_scale);
             }
-            memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
+            forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
         let created = self.put_secret(&mut observation.objects, &issue.slot.object(), write::TLS, change).await?;
-        Ok(Done { object, created, made: Some(Made { certificate, key_took }) })
+        Ok(Done { object, created, made: Some(Made { certificate, key_took }), forgotten })
     }
 
     async fn publish(
@@ -282,7 +285,7 @@ impl Actor {
             }
         };
         let created = self.put_config_map(&mut observation.objects, &name, change).await?;
-        Ok(Done { object, created, made: None })
+        Ok(Done { object, created, made: None, forgotten: 0 })
     }
 
     async fn copy_secret(
@@ -306,6 +309,7 @@ impl Actor {
         }
         let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
         let library = &observation.library;
+        let mut forgotten = 0;
         let change = |secret: &mut Secret| {
             for (to, content) in &contents {
                 let (certificate, key) = match content {
@@ -320,7 +324,7 @@ impl Actor {
                             metadata::repeat(&mut secret.metadata, &content.metadata);
                         }
                         let annotations = secret.metadata.annotations.get_or_insert_default();
-                        SecretMemory::of(content.state, library).write(annotations, to.key());
+                        forgotten += SecretMemory::of(content.state, library).write(annotations, to.key());
                     }
                     None => memory::forget(secret.metadata.annotations.get_or_insert_default(), to.key()),
                 }
@@ -328,7 +332,7 @@ impl Actor {
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
         let created = self.put_secret(&mut observation.objects, &name, type_, change).await?;
-        Ok(Done { object, created, made: None })
+        Ok(Done { object, created, made: None, forgotten })
     }
 
     /// What is to be repeated of a Secret, as it was decided about and no other.

@@ -129,10 +129,15 @@ impl<'c> Teller<'c> {
             (Kind::ConfigMap, false) => "ConfigMapUpdated",
         };
         let verb = if done.created { "Created" } else { "Updated" };
-        let text = match &step.action {
+        let mut text = match &step.action {
             Action::Issue(issue) => format!("{verb} {object}: {}", issue.reason),
             _ => format!("{verb} {object}: {step}"),
         };
+        if done.forgotten > 0 {
+            let forgotten = done.forgotten;
+            warn!(%object, forgotten, "earlier certificates are forgotten: there is no room for them");
+            text.push_str(&format!("; {forgotten} earlier certificates are forgotten: there is no room for them"));
+        }
         info!(%object, "{reason}");
         let component = self.component(step);
         self.emit(Message { object, component, is_warning: false, reason, text }).await;

@@ -120,7 +120,7 @@ impl Actor {
     /// Gives a Secret that holds what it should the type that it should have.
     pub(super) async fn retype(&self, objects: &mut Objects, name: ObjectName) -> Result<Done, ActError> {
         let created = self.put_secret(objects, &name, TLS, |_| {}).await?;
-        Ok(Done { object: ObjectRef::secret(name), created, made: None })
+        Ok(Done { object: ObjectRef::secret(name), created, made: None, forgotten: 0 })
     }
 
     /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret
