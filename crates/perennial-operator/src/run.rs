@@ -98,6 +98,18 @@ impl<'c> Runner<'c> {
         Ok(passed)
     }
 
+    /// One pass, which ends after the write that it is about to make when it is told to stop. Says whether it was.
+    pub async fn once_until(&self, stop: impl Future<Output = ()>) -> (Result<Passed, PassError>, bool) {
+        let mut pass = pin!(self.once());
+        tokio::select! {
+            passed = &mut pass => (passed, false),
+            () = stop => {
+                self.keeper.stop();
+                (pass.await, true)
+            }
+        }
+    }
+
     /// Passes whenever something changes, something is due, or a minute is over, until it is told to stop: then after the write
     /// that it is about to make.
     pub async fn run(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
@@ -107,16 +119,7 @@ impl<'c> Runner<'c> {
         let mut patience = RETRY.0;
         info!("Starting CertRotation");
         loop {
-            let (passed, is_stopped) = {
-                let mut pass = pin!(self.once());
-                tokio::select! {
-                    passed = &mut pass => (passed, false),
-                    () = &mut stop => {
-                        self.keeper.stop();
-                        (pass.await, true)
-                    }
-                }
-            };
+            let (passed, is_stopped) = self.once_until(&mut stop).await;
             if is_stopped {
                 break;
             }
