@@ -14,7 +14,6 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::{Api, Client};
-use perennial_core::catalog::ObjectName;
 use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
 use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -264,10 +263,7 @@ impl Actor {
         slots: &[(&Slot, &str)],
         after: &Snapshot,
     ) -> Result<Done, ActError> {
-        let name = slots
-            .first()
-            .map(|(slot, _)| slot.object())
-            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let name = slots.first().map(|(slot, _)| slot.object()).expect("a step is about an object");
         let object = ObjectRef::config_map(name.clone());
         let mut texts = Vec::new();
         for (slot, id) in slots {
@@ -294,10 +290,7 @@ impl Actor {
         items: &[CopyItem],
         after: &Snapshot,
     ) -> Result<Done, ActError> {
-        let name = items
-            .first()
-            .map(|item| item.to.object())
-            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let name = items.first().map(|item| item.to.object()).expect("a step is about an object");
         let object = ObjectRef::secret(name.clone());
         let mut contents = Vec::new();
         for item in items {

@@ -8,12 +8,15 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
 use kube_client::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use perennial_api::annotations::FORCE;
 use perennial_api::config::ClusterOperator;
 use perennial_api::pki::Pki;
+use perennial_core::catalog::Component;
+use perennial_operator::status::{self, Circumstances, Claim};
 use perennial_testbed::check::promtool_check_metrics;
 use serde_json::json;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PLANNER};
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
@@ -100,6 +103,55 @@ async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
     let secret = cluster.secrets(KAS).get("external-loadbalancer-serving-certkey").await.unwrap();
     let hosts = &secret.metadata.annotations.unwrap()["auth.openshift.io/certificate-hostnames"];
     assert_eq!(hosts, "2001:db8::7");
+}
+
+/// What is claimed of a component from a look, before anything is written.
+async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
+    let (observation, report) = cluster.keeper().look().await.unwrap();
+    let circumstances = Circumstances { observation: &observation, report: &report, failed: &[] };
+    let claims = status::claims(&PLANNER, component, &circumstances).unwrap();
+    claims.into_iter().find(|claim| claim.type_ == type_).unwrap()
+}
+
+#[tokio::test]
+async fn a_component_makes_no_progress_by_what_another_one_does() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+    let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
+    cluster.secrets(KAS).patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    let ours = claimed(&cluster, Component::KubeApiserver, "Progressing").await;
+    assert!(ours.is_true && ours.message.contains("issue openshift-kube-apiserver/aggregator-client"), "{ours:?}");
+    let theirs = claimed(&cluster, Component::KubeControllerManager, "Progressing").await;
+    assert!(!theirs.is_true, "{theirs:?}");
+}
+
+#[tokio::test]
+async fn what_is_there_and_of_no_use_is_not_called_absent() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let garbled = json!({"data": {"tls.crt": "bm8gUEVN"}});
+    cluster.secrets(KAS).patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&garbled)).await.unwrap();
+    let available = claimed(&cluster, Component::KubeApiserver, "Available").await;
+    assert!(!available.is_true);
+    assert!(available.message.contains("openshift-kube-apiserver/aggregator-client cannot be used: "), "{available:?}");
+    cluster.secrets(KAS).delete("aggregator-client", &DeleteParams::default()).await.unwrap();
+    let available = claimed(&cluster, Component::KubeApiserver, "Available").await;
+    assert!(available.message.contains("openshift-kube-apiserver/aggregator-client is not there"), "{available:?}");
+}
+
+#[tokio::test]
+async fn the_version_is_that_of_who_runs() {
+    let cluster = Cluster::embedded().await;
+    cluster.runner().once().await.unwrap();
+    let api = Api::<ClusterOperator>::all(cluster.client.clone());
+    let versions = [json!({"name": "operator", "version": "0.0.0"}), json!({"name": "other", "version": "7"})];
+    let older = json!({"status": {"versions": versions}});
+    api.patch_status("kube-apiserver", &PatchParams::default(), &Patch::Merge(&older)).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    let found = api.get("kube-apiserver").await.unwrap().status.unwrap().versions;
+    let found: Vec<(&str, &str)> = found.iter().map(|it| (it.name.as_str(), it.version.as_str())).collect();
+    assert_eq!(found, [("operator", env!("CARGO_PKG_VERSION")), ("other", "7")]);
 }
 
 #[tokio::test]
