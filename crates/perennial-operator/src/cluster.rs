@@ -14,7 +14,7 @@ use perennial_core::policy::Policy;
 use perennial_core::rules::Observed;
 use perennial_core::spec::Host;
 
-use crate::observe::said;
+use crate::observe::{said, single};
 
 /// What is the same for every certificate of a cluster.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ async fn optional<K>(client: &Client, troubles: &mut Vec<String>) -> Result<Resu
 where
     K: kube_client::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let found = Api::<K>::all(client.clone()).get_opt(SINGLETON).await;
+    let found = single(Api::<K>::all(client.clone()), SINGLETON).await;
     readable(found, &format!("{} {SINGLETON}", K::kind(&())), troubles)
 }
 
@@ -147,7 +147,7 @@ async fn policy(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<
         kind: pki::KIND.to_owned(),
         plural: pki::PLURAL.to_owned(),
     };
-    let found = Api::<DynamicObject>::all_with(client.clone(), &resource).get_opt(pki::NAME).await;
+    let found = single(Api::<DynamicObject>::all_with(client.clone(), &resource), pki::NAME).await;
     let found = match readable(found, &format!("{} {}", pki::KIND, pki::NAME), troubles)? {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(Observed::Absent),

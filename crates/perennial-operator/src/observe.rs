@@ -124,6 +124,19 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     Ok(gathered.finish(snapshot, troubles))
 }
 
+/// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
+/// kind: then nobody has made one. A server says that without a word that a program could read, so the code counts.
+pub(crate) async fn single<K>(api: Api<K>, name: &str) -> Result<Option<K>, Error>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    match api.get(name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// What a server says about one object; none where it says nothing, because it cannot be reached.
 pub(crate) fn said(error: Error) -> Result<String, Error> {
     match error {

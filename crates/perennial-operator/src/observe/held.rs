@@ -16,7 +16,7 @@ use perennial_core::wiring::{Wiring, instances, presented_slot};
 use perennial_x509::{Certificate, trust};
 use serde::de::DeserializeOwned;
 
-use super::said;
+use super::{said, single};
 use crate::read;
 
 /// What was found of each slot, by whom.
@@ -144,15 +144,15 @@ impl Revisions<'_> {
         let client = self.client.clone();
         let (pod, status) = match namespace {
             "openshift-kube-apiserver" => {
-                let found = Api::<KubeAPIServer>::all(client).get_opt("cluster").await?;
+                let found = single(Api::<KubeAPIServer>::all(client), "cluster").await?;
                 ("kube-apiserver", found.map(|it| it.status))
             }
             "openshift-kube-controller-manager" => {
-                let found = Api::<KubeControllerManager>::all(client).get_opt("cluster").await?;
+                let found = single(Api::<KubeControllerManager>::all(client), "cluster").await?;
                 ("kube-controller-manager", found.map(|it| it.status))
             }
             "openshift-etcd" if !self.is_etcd_left_alone => {
-                let found = Api::<Etcd>::all(client).get_opt("cluster").await?;
+                let found = single(Api::<Etcd>::all(client), "cluster").await?;
                 ("etcd", found.map(|it| it.status))
             }
             _ => return Ok(None),

@@ -1,10 +1,11 @@
 //! What people are told: events, conditions, and that the operator hears what happens.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
 use kube_client::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -225,6 +226,39 @@ async fn what_happens_is_heard() {
     };
     tokio::select! {
         () = runner.run(|_| {}, std::future::pending()) => {}
+        () = story => {}
+        () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
+    }
+}
+
+/// What comes with a node is watched from then on.
+#[tokio::test]
+async fn what_happens_to_objects_of_a_later_node_is_heard() {
+    let cluster = Cluster::embedded().await;
+    let runner = cluster.runner();
+    let passes = AtomicUsize::new(0);
+    let quiet = async || loop {
+        let before = passes.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if before > 0 && passes.load(Ordering::Relaxed) == before {
+            break before;
+        }
+    };
+    let story = async {
+        let before = quiet().await;
+        let labels = json!({"node-role.kubernetes.io/control-plane": ""});
+        cluster.create::<Node>(None, json!({"metadata": {"name": "m1", "labels": labels}})).await;
+        while passes.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let before = quiet().await;
+        cluster.create::<Secret>(Some("openshift-etcd"), json!({"metadata": {"name": "etcd-peer-m1"}})).await;
+        while passes.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = runner.run(|_| _ = passes.fetch_add(1, Ordering::Relaxed), std::future::pending()) => {}
         () = story => {}
         () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
     }
