@@ -66,7 +66,8 @@ pub struct Ending {
 pub fn forecast(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Forecast {
     let mut future = Future {
         planner,
-        snapshot: snapshot.clone(),
+        // What could not be written a moment ago is tried again.
+        snapshot: Snapshot { blocked: BTreeMap::new(), ..snapshot.clone() },
         loads: BTreeMap::new(),
         forecast: Forecast {
             from: snapshot.taken_at,
@@ -144,6 +145,7 @@ impl Future<'_, '_> {
             Action::Publish(bundles) => bundles.iter().map(|it| Load::Bundle(it.slot.clone())).collect(),
             Action::CopySecret(items) => items.iter().map(|it| Load::Secret(it.to.clone())).collect(),
             Action::CopyBundle(item) => vec![Load::Bundle(item.to.clone())],
+            Action::Retype(_) => Vec::new(),
         };
         loads.retain(|load| match load {
             Load::Bundle(slot) => self.snapshot.held_bundles.contains_key(slot),

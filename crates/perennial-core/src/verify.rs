@@ -52,6 +52,13 @@ pub enum State {
     Broken(Broken),
     /// There is nothing to trust or nothing to present.
     Nothing,
+    /// One side of it could not be looked at.
+    Unknown {
+        /// Which.
+        object: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// Every edge of the cluster, in the order of the catalog.
@@ -74,11 +81,19 @@ pub fn verify(planner: &Planner<'_>, snapshot: &Snapshot) -> Vec<Checked> {
                 purpose: edge.edge.purpose,
                 evidence: weakest(&state),
                 versions: (state.bundles.len(), state.leaves.len()),
-                state: judge(&state, snapshot.taken_at),
+                state: unknown(&draft, &presented, &edge.trust).unwrap_or_else(|| judge(&state, snapshot.taken_at)),
             });
         }
     }
     checked
+}
+
+fn unknown(draft: &Draft<'_>, presented: &Slot, trust: &Slot) -> Option<State> {
+    let sides = [(presented, draft.secret(presented).unknown()), (trust, draft.bundle(trust).unknown())];
+    let unknown = |(slot, why): (&Slot, Option<&str>)| {
+        Some(State::Unknown { object: slot.object_text().to_owned(), why: why?.to_owned() })
+    };
+    sides.into_iter().find_map(unknown)
 }
 
 fn judge(state: &EdgeState, now: Timestamp) -> State {

@@ -14,7 +14,6 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::{Api, Client};
-use perennial_core::catalog::ObjectName;
 use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
 use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -28,6 +27,8 @@ use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
 use crate::observe::Observation;
 use crate::read;
+pub(crate) use write::TLS;
+pub use write::Unfinished;
 
 /// Who writes.
 #[derive(Clone)]
@@ -45,6 +46,8 @@ pub struct Done {
     pub created: bool,
     /// The certificate that was made for it.
     pub made: Option<Made>,
+    /// How many earlier certificates it no longer remembers, because there is no room for them.
+    pub forgotten: usize,
 }
 
 /// A certificate that was made.
@@ -64,6 +67,14 @@ pub enum ActError {
     Changed {
         /// The object.
         object: ObjectRef,
+    },
+    /// Somebody was faster each time.
+    #[error("{object} changes all the time: {} writes it as well", writer.as_deref().unwrap_or("somebody"))]
+    Contended {
+        /// The object.
+        object: ObjectRef,
+        /// Who else writes it.
+        writer: Option<String>,
     },
     /// The server does not let us read it.
     #[error("failed to read {object}: {}", brief(source))]
@@ -131,6 +142,7 @@ impl ActError {
     pub fn object(&self) -> &ObjectRef {
         match self {
             ActError::Changed { object }
+            | ActError::Contended { object, .. }
             | ActError::Held { object }
             | ActError::Read { object, .. }
             | ActError::Write { object, .. }
@@ -172,6 +184,7 @@ impl Actor {
             Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
             Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
             Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
+            Action::Retype(slot) => self.retype(&mut observation.objects, slot.object()).await,
         }?;
         observation.snapshot = after;
         Ok(done)
@@ -199,6 +212,7 @@ impl Actor {
         let row = wiring.row(issue.row).map(|wired| wired.row);
         let key = made.key_pem(&object)?;
         let (certificate, key_took) = (made.certificate.clone(), made.key_took);
+        let mut forgotten = 0;
         let change = |secret: &mut Secret| {
             let pem: String = [&certificate].into_iter().chain(&chain).map(|it| it.to_pem()).collect();
             set(secret, issue.slot.key(), Some(pem.into_bytes()));
@@ -209,10 +223,10 @@ impl Actor {
             if let Some(row) = row {
                 metadata::describe(&mut secret.metadata, wiring.catalog, row, &certificate, after.settings.time_scale);
             }
-            memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
+            forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
         let created = self.put_secret(&mut observation.objects, &issue.slot.object(), write::TLS, change).await?;
-        Ok(Done { object, created, made: Some(Made { certificate, key_took }) })
+        Ok(Done { object, created, made: Some(Made { certificate, key_took }), forgotten })
     }
 
     async fn publish(
@@ -249,10 +263,7 @@ impl Actor {
         slots: &[(&Slot, &str)],
         after: &Snapshot,
     ) -> Result<Done, ActError> {
-        let name = slots
-            .first()
-            .map(|(slot, _)| slot.object())
-            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let name = slots.first().map(|(slot, _)| slot.object()).expect("a step is about an object");
         let object = ObjectRef::config_map(name.clone());
         let mut texts = Vec::new();
         for (slot, id) in slots {
@@ -270,7 +281,7 @@ impl Actor {
             }
         };
         let created = self.put_config_map(&mut observation.objects, &name, change).await?;
-        Ok(Done { object, created, made: None })
+        Ok(Done { object, created, made: None, forgotten: 0 })
     }
 
     async fn copy_secret(
@@ -279,10 +290,7 @@ impl Actor {
         items: &[CopyItem],
         after: &Snapshot,
     ) -> Result<Done, ActError> {
-        let name = items
-            .first()
-            .map(|item| item.to.object())
-            .unwrap_or(ObjectName { namespace: String::new(), name: String::new() });
+        let name = items.first().map(|item| item.to.object()).expect("a step is about an object");
         let object = ObjectRef::secret(name.clone());
         let mut contents = Vec::new();
         for item in items {
@@ -294,6 +302,7 @@ impl Actor {
         }
         let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
         let library = &observation.library;
+        let mut forgotten = 0;
         let change = |secret: &mut Secret| {
             for (to, content) in &contents {
                 let (certificate, key) = match content {
@@ -308,7 +317,7 @@ impl Actor {
                             metadata::repeat(&mut secret.metadata, &content.metadata);
                         }
                         let annotations = secret.metadata.annotations.get_or_insert_default();
-                        SecretMemory::of(content.state, library).write(annotations, to.key());
+                        forgotten += SecretMemory::of(content.state, library).write(annotations, to.key());
                     }
                     None => memory::forget(secret.metadata.annotations.get_or_insert_default(), to.key()),
                 }
@@ -316,7 +325,7 @@ impl Actor {
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
         let created = self.put_secret(&mut observation.objects, &name, type_, change).await?;
-        Ok(Done { object, created, made: None })
+        Ok(Done { object, created, made: None, forgotten })
     }
 
     /// What is to be repeated of a Secret, as it was decided about and no other.

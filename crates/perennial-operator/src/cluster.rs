@@ -14,13 +14,14 @@ use perennial_core::policy::Policy;
 use perennial_core::rules::Observed;
 use perennial_core::spec::Host;
 
-use crate::known;
+use crate::observe::{said, single};
 
 /// What is the same for every certificate of a cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     pub(crate) facts: ClusterFacts,
-    pub(crate) nodes: BTreeMap<String, Vec<IpAddr>>,
+    /// None where nobody could look.
+    pub(crate) nodes: Option<BTreeMap<String, Vec<IpAddr>>>,
     pub(crate) policy: Observed<Policy>,
     /// Whether lifetimes are those of a rehearsal.
     pub(crate) is_short: bool,
@@ -32,12 +33,13 @@ const SINGLETON: &str = "cluster";
 /// The labels of nodes of the control plane.
 pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// Reads all of it. What is not there or makes no sense is said, and does not stop anybody.
+/// Reads all of it. What is not there, makes no sense or cannot be read is said, and does not stop anybody: names that are not
+/// known are not guessed at.
 pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<ClusterState, Error> {
-    let infrastructure = optional::<Infrastructure>(client).await?;
-    let network = optional::<Network>(client).await?;
-    let gates = optional::<FeatureGate>(client).await?;
     let mut troubles = Vec::new();
+    let infrastructure = optional::<Infrastructure>(client, &mut troubles).await?.unwrap_or_default();
+    let network = optional::<Network>(client, &mut troubles).await?.unwrap_or_default();
+    let gates = optional::<FeatureGate>(client, &mut troubles).await?;
     let status = infrastructure.and_then(|found| found.status).unwrap_or_default();
     let mut host = |field: &str, url: Option<&String>| {
         let url = url.filter(|url| !url.is_empty())?;
@@ -66,11 +68,13 @@ pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<Cluste
         bootstrap_provisioning: None,
     };
     let nodes = nodes(client, &mut troubles).await?;
-    let policy = match is_off(gates.as_ref(), "ConfigurablePKI") {
-        true => Observed::Absent,
-        false => policy(client).await?,
+    let policy = match &gates {
+        // Whether there is a policy depends on them, and how long certificates live.
+        Err(why) => Observed::Unknown { why: why.clone() },
+        Ok(gates) if is_off(gates.as_ref(), "ConfigurablePKI") => Observed::Absent,
+        Ok(_) => policy(client, &mut troubles).await?,
     };
-    let is_short = is_on(gates.as_ref(), "ShortCertRotation");
+    let is_short = is_on(gates.ok().flatten().as_ref(), "ShortCertRotation");
     Ok(ClusterState { facts, nodes, policy, is_short, troubles })
 }
 
@@ -79,12 +83,25 @@ pub(crate) fn time_scale(asked: TimeScale, is_short: bool) -> TimeScale {
     if is_short && asked == TimeScale::FULL { TimeScale::SHORT } else { asked }
 }
 
-/// The one object of a kind; none where it is not there, or the kind is unknown.
-async fn optional<K>(client: &Client) -> Result<Option<K>, Error>
+/// The one object of a kind; none where it is not there, or the kind is unknown; or what the server says instead.
+async fn optional<K>(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<K>, String>, Error>
 where
     K: kube_client::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    known(Api::<K>::all(client.clone()).get_opt(SINGLETON).await)
+    let found = single(Api::<K>::all(client.clone()), SINGLETON).await;
+    readable(found, &format!("{} {SINGLETON}", K::kind(&())), troubles)
+}
+
+/// What was read, or what the server says instead, which is a trouble; an error only where it says nothing.
+fn readable<T>(found: Result<T, Error>, what: &str, troubles: &mut Vec<String>) -> Result<Result<T, String>, Error> {
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(error) => {
+            let why = said(error)?;
+            troubles.push(format!("{what} could not be read: {why}"));
+            Ok(Err(why))
+        }
+    }
 }
 
 /// The host of a URL, or of `host:port` without a scheme; brackets of an IPv6 address are not part of it.
@@ -101,9 +118,11 @@ fn service_networks(network: Network) -> Vec<String> {
     if used.is_empty() { network.spec.service_network } else { used }
 }
 
-async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<BTreeMap<String, Vec<IpAddr>>, Error> {
+async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Option<BTreeMap<String, Vec<IpAddr>>>, Error> {
     let mut nodes = BTreeMap::new();
-    for node in Api::<Node>::all(client.clone()).list(&ListParams::default()).await? {
+    let listed = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
+    let Ok(listed) = readable(listed, "the list of Nodes", troubles)? else { return Ok(None) };
+    for node in listed {
         let labels = node.metadata.labels.unwrap_or_default();
         let name = node.metadata.name.unwrap_or_default();
         if !CONTROL_PLANE.iter().any(|label| labels.contains_key(*label)) {
@@ -117,10 +136,10 @@ async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<BTreeMap<S
         }
         nodes.insert(name, parsed);
     }
-    Ok(nodes)
+    Ok(Some(nodes))
 }
 
-async fn policy(client: &Client) -> Result<Observed<Policy>, Error> {
+async fn policy(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<Policy>, Error> {
     let resource = ApiResource {
         group: pki::GROUP.to_owned(),
         version: pki::VERSIONS[0].to_owned(),
@@ -128,8 +147,11 @@ async fn policy(client: &Client) -> Result<Observed<Policy>, Error> {
         kind: pki::KIND.to_owned(),
         plural: pki::PLURAL.to_owned(),
     };
-    let Some(found) = known(Api::<DynamicObject>::all_with(client.clone(), &resource).get_opt(pki::NAME).await)? else {
-        return Ok(Observed::Absent);
+    let found = single(Api::<DynamicObject>::all_with(client.clone(), &resource), pki::NAME).await;
+    let found = match readable(found, &format!("{} {}", pki::KIND, pki::NAME), troubles)? {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Observed::Absent),
+        Err(why) => return Ok(Observed::Unknown { why }),
     };
     let value = serde_json::to_value(&found).map_err(Error::SerdeError)?;
     Ok(match pki::parse_value(value) {

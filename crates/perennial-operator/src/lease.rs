@@ -1,7 +1,7 @@
 //! One of several operators at a time: whoever holds the lease.
 //!
 //! Whether another one's lease is over is judged by how long nothing was heard of it here, not by the times that it wrote: clocks
-//! differ.
+//! differ. Only what is older than clocks can differ is over at once.
 
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ const DURATION: Duration = Duration::from_secs(137);
 const RENEW_WITHIN: Duration = Duration::from_secs(107);
 /// How often it is renewed, or looked at.
 const EVERY: Duration = Duration::from_secs(26);
+
+/// How long to wait for a lease that somebody may be about to give back.
+const SOON: Duration = Duration::from_secs(5);
+/// How much clocks may differ.
+const CLOCKS: Duration = Duration::from_secs(300);
 
 /// A lease in a namespace.
 pub struct Leadership {
@@ -62,6 +67,22 @@ impl Leadership {
                 Err(error) => warn!(error, "failed to read or write the lease"),
             }
             tokio::time::sleep(EVERY).await;
+        }
+    }
+
+    /// Takes it for a short while, if nobody else has it. Waits a little for who is about to give it back; then says who has it.
+    pub async fn acquire_soon(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let why = match self.attempt_in_time().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(holder)) => format!("{holder} has the lease {}", self.name),
+                Err(error) => format!("failed to take the lease {}: {error}", self.name),
+            };
+            if SOON <= begun.elapsed() {
+                return Err(why);
+            }
+            tokio::time::sleep(SOON / 5).await;
         }
     }
 
@@ -132,6 +153,11 @@ impl Leadership {
     fn is_over(&mut self, spec: &LeaseSpec) -> bool {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = seconds.map_or(DURATION, Duration::from_secs);
+        // Long ago by any clock: who asks only once cannot wait to hear nothing.
+        let renewed = spec.renew_time.as_ref().map(|time| time.0);
+        if renewed.is_some_and(|at| at + duration + CLOCKS < (self.clock)()) {
+            return true;
+        }
         match &self.seen {
             Some(seen) if seen.spec == *spec => duration <= seen.at.elapsed(),
             _ => {

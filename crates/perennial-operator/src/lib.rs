@@ -27,15 +27,6 @@ mod watch;
 /// What this program is called in the fields that it manages.
 pub const FIELD_MANAGER: &str = "perennial";
 
-/// What was found, and nothing where the server does not know the kind: then it says 404 without a reason, which the client
-/// does not take for an absent object.
-pub(crate) fn known<T>(found: Result<Option<T>, kube_client::Error>) -> Result<Option<T>, kube_client::Error> {
-    match found {
-        Err(kube_client::Error::Api(status)) if status.code == 404 => Ok(None),
-        found => found,
-    }
-}
-
 /// What a server says, without everything around it.
 pub fn brief(error: &kube_client::Error) -> String {
     match error {

@@ -2,6 +2,12 @@
 //!
 //! An object holds only what is there now; processes hold what was there before. So whoever writes an object writes down what
 //! it replaced and since when everything is there. Nothing of it is secret. What cannot be read counts as not written down.
+//!
+//! There is room for so much: a server refuses an object with more than 256 KiB of annotations, and a certificate that cannot be
+//! written is never renewed again. So the oldest of what was replaced is forgotten where it does not fit any more. What was replaced
+//! later is held at least as long, by everybody. It is safe to forget: earlier certificates matter where trust is removed, and it is
+//! removed only from signers that have ended, with all that they signed, and from what somebody took back who never signed any of
+//! these.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +22,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::library::Library;
+
+/// How much the annotations of an object may take together: three quarters of what a server lets through, so that others can add
+/// theirs.
+const ROOM: usize = 192 * 1024;
 
 /// Annotations of an object.
 pub(crate) type Annotations = BTreeMap<String, String>;
@@ -96,17 +106,30 @@ impl SecretMemory {
         }
     }
 
-    /// Writes it down.
-    pub(crate) fn write(&self, annotations: &mut Annotations, key: &str) {
+    /// Writes it down, and says how many earlier certificates were forgotten because there is no room for them.
+    pub(crate) fn write(&self, annotations: &mut Annotations, key: &str) -> usize {
         set(annotations, ISSUED_AT, self.issued_at.map(|at| at.to_string()));
         set(annotations, FORCED, self.forced.clone());
         let raw = |past: &Past| RawPast {
             at: past.at,
             certificates: past.certificates.iter().map(|it| BASE64_STANDARD.encode(it.der())).collect(),
         };
-        let superseded: Vec<RawPast> = self.superseded.iter().map(raw).collect();
-        set_keyed(annotations, SUPERSEDED, key, (!superseded.is_empty()).then_some(superseded));
         set_keyed(annotations, ISSUES, key, (!self.issues.is_empty()).then_some(self.issues.clone()));
+        set_keyed(annotations, SUPERSEDED, key, None::<()>);
+        let taken: usize = annotations.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let mut room = ROOM.saturating_sub(taken);
+        // The newest first.
+        let fits = |past: &RawPast| {
+            let size = serde_json::to_string(past).map_or(usize::MAX, |text| text.len() + 1);
+            let left = room.checked_sub(size);
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let mut superseded: Vec<RawPast> = self.superseded.iter().rev().map(raw).take_while(fits).collect();
+        superseded.reverse();
+        let forgotten = self.superseded.len() - superseded.len();
+        set_keyed(annotations, SUPERSEDED, key, (!superseded.is_empty()).then_some(superseded));
+        forgotten
     }
 }
 
@@ -152,5 +175,61 @@ fn set(annotations: &mut Annotations, name: &str, value: Option<String>) {
     match value {
         Some(value) => drop(annotations.insert(name.to_owned(), value)),
         None => drop(annotations.remove(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+    use perennial_core::policy::Usage;
+    use perennial_core::spec::{CertificateSpec, Subject, Validity};
+    use perennial_x509::{PrivateKey, self_signed};
+
+    use super::*;
+
+    /// The limit of a server.
+    const LIMIT: usize = 256 * 1024;
+
+    fn certificate(now: Timestamp) -> Certificate {
+        let spec = CertificateSpec {
+            subject: Subject::common_name("test").into(),
+            usage: Usage::Signer,
+            hosts: Vec::new(),
+            validity: Validity { not_before: now, not_after: now + SignedDuration::from_hours(1) },
+            key: "ECDSA P256".parse().unwrap(),
+            extensions: Vec::new(),
+        };
+        self_signed(&spec, &PrivateKey::generate(spec.key).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn of_many_earlier_certificates_the_newest_are_kept_and_the_others_counted() {
+        let now: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+        let one = certificate(now);
+        let past = |number: i64, length: usize| Past {
+            certificates: vec![one.clone(); length],
+            at: now + SignedDuration::from_secs(number),
+        };
+        let size = |annotations: &Annotations| annotations.iter().map(|it| it.0.len() + it.1.len()).sum::<usize>();
+        for length in [1, 3, 30] {
+            let memory =
+                SecretMemory { superseded: (0..1000).map(|it| past(it, length)).collect(), ..Default::default() };
+            let theirs = ("example.com/note".to_owned(), "x".repeat(20_000));
+            let mut annotations = Annotations::from([theirs.clone()]);
+            let forgotten = memory.write(&mut annotations, "tls.crt");
+            let kept = SecretMemory::read(&annotations, "tls.crt").superseded;
+            assert!(!kept.is_empty() && forgotten > 0);
+            assert_eq!(kept, memory.superseded[forgotten..], "{length}");
+            assert!(size(&annotations) < LIMIT && size(&annotations) + length * 2000 > ROOM, "{}", size(&annotations));
+            // Another key of the same object finds no room, and takes none.
+            let second = memory.write(&mut annotations, "other.crt");
+            assert!(second >= forgotten && size(&annotations) < LIMIT);
+            assert_eq!(SecretMemory::read(&annotations, "tls.crt").superseded, kept);
+            assert_eq!(annotations[&theirs.0], theirs.1);
+        }
+        let few = SecretMemory { superseded: (0..5).map(|it| past(it, 2)).collect(), ..SecretMemory::default() };
+        let mut annotations = Annotations::new();
+        assert_eq!(few.write(&mut annotations, "tls.crt"), 0);
+        assert_eq!(SecretMemory::read(&annotations, "tls.crt"), few);
     }
 }

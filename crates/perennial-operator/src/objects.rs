@@ -6,6 +6,8 @@ use std::fmt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
 
+use crate::FIELD_MANAGER;
+
 /// The kinds of objects that hold certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -31,6 +33,8 @@ pub struct Seen {
     pub uid: String,
     /// Which version of it.
     pub resource_version: String,
+    /// Who wrote it last, apart from us.
+    pub writer: Option<String>,
 }
 
 /// Every object that was looked at and that was there.
@@ -60,7 +64,13 @@ impl Objects {
     /// Notes the version of an object that was read or written.
     pub fn note(&mut self, object: ObjectRef, metadata: &ObjectMeta) {
         let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
-        let seen = Seen { uid: uid.unwrap_or_default(), resource_version: resource_version.unwrap_or_default() };
+        let others = metadata.managed_fields.iter().flatten().filter(|it| it.manager.as_deref() != Some(FIELD_MANAGER));
+        let last = others.max_by_key(|it| it.time.as_ref().map(|time| time.0));
+        let seen = Seen {
+            uid: uid.unwrap_or_default(),
+            resource_version: resource_version.unwrap_or_default(),
+            writer: last.and_then(|it| it.manager.clone()),
+        };
         self.seen.insert(object, seen);
     }
 }

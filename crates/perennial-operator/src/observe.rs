@@ -5,18 +5,20 @@ mod writers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::annotations::FORCE;
-use perennial_core::catalog::{BundleHome, Component, Day, ObjectName};
+use perennial_core::catalog::{BundleHome, Component, Day, ObjectName, Scope};
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::snapshot::{Settings, Slot, Snapshot};
 use perennial_core::trust::{CertificateId, Certificates};
 use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
 
+use crate::act::TLS;
+use crate::brief;
 use crate::cluster::{self, ClusterState};
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
@@ -43,8 +45,6 @@ pub struct Observation {
     pub library: Library,
     /// The versions of the objects on which decisions rest.
     pub objects: Objects,
-    /// Secrets that hold what they should and have another type than they should.
-    pub mistyped: Vec<ObjectName>,
     /// What somebody should look at.
     pub troubles: Vec<String>,
 }
@@ -62,22 +62,32 @@ impl Default for View {
 
 /// Looks at everything that the catalog names.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
-    let ClusterState { facts, nodes, policy, is_short, troubles } = cluster::read(client, &view.service_domain).await?;
+    let ClusterState { facts, nodes, policy, is_short, mut troubles } =
+        cluster::read(client, &view.service_domain).await?;
     // Certificates and annotations know whole seconds.
     let taken_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let mut snapshot = Snapshot::empty(wiring, facts, taken_at);
     snapshot.settings = view.settings.clone();
     snapshot.settings.time_scale = cluster::time_scale(view.settings.time_scale, is_short);
-    snapshot.nodes = nodes;
+    match nodes {
+        Some(nodes) => snapshot.nodes = nodes,
+        // Whoever has a certificate for each node is left alone until it is known which there are.
+        None => {
+            let of_nodes = wiring.catalog.rows.iter().filter(|row| row.scope == Scope::Node);
+            snapshot.settings.left_alone.extend(of_nodes.map(|row| row.component.owner().to_owned()));
+        }
+    }
     snapshot.policy = policy;
     snapshot.complete(wiring);
 
     let mut gathered = Gathered::default();
     let slots = wiring.secret_slots(&snapshot);
     let secrets = read_all::<Secret>(client, slots.iter().filter(|slot| !slot.is_file()).map(Slot::object)).await?;
-    for slot in &slots {
-        if let Some(secret) = secrets.get(&slot.object()).filter(|_| !slot.is_file()) {
-            gathered.secret(slot, secret);
+    for slot in slots.iter().filter(|slot| !slot.is_file()) {
+        match secrets.get(&slot.object()) {
+            Some(Ok(Some(secret))) => gathered.secret(slot, secret),
+            Some(Err(why)) => drop(gathered.secrets.insert(slot.clone(), Observed::Unknown { why: why.clone() })),
+            Some(Ok(None)) | None => {}
         }
     }
     let slots: BTreeSet<Slot> = wiring.bundle_slots().cloned().collect();
@@ -85,20 +95,54 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     let places: Vec<(&Slot, (ObjectName, String))> = places.collect();
     let maps = read_all::<ConfigMap>(client, places.iter().map(|(_, (object, _))| object.clone())).await?;
     for (slot, (object, key)) in &places {
-        if let Some(map) = maps.get(object) {
-            gathered.bundle(slot, map, key);
+        match maps.get(object) {
+            Some(Ok(Some(map))) => gathered.bundle(slot, map, key),
+            Some(Err(why)) => {
+                let unknown = Observed::Unknown { why: why.clone() };
+                gathered.bundles.insert((*slot).clone(), (key.clone(), unknown));
+            }
+            Some(Ok(None)) | None => {}
         }
     }
-    let held = held::read(client, wiring, &snapshot).await?;
+    let held = held::read(client, wiring, &snapshot, &mut troubles).await?;
     gathered.held(held);
     for (object, secret) in secrets {
-        gathered.objects.note(ObjectRef::secret(object), &secret.metadata);
+        let object = ObjectRef::secret(object);
+        match secret {
+            Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
+            Err(why) => troubles.push(format!("{object} could not be read: {why}")),
+        }
     }
     for (object, map) in maps {
-        gathered.objects.note(ObjectRef::config_map(object), &map.metadata);
+        let object = ObjectRef::config_map(object);
+        match map {
+            Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
+            Err(why) => troubles.push(format!("{object} could not be read: {why}")),
+        }
     }
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
     Ok(gathered.finish(snapshot, troubles))
+}
+
+/// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
+/// kind: then nobody has made one. A server says that without a word that a program could read, so the code counts.
+pub(crate) async fn single<K>(api: Api<K>, name: &str) -> Result<Option<K>, Error>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    match api.get(name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a server says about one object; none where it says nothing, because it cannot be reached.
+pub(crate) fn said(error: Error) -> Result<String, Error> {
+    match error {
+        Error::Api(_) | Error::SerdeError(_) => Ok(brief(&error)),
+        error => Err(error),
+    }
 }
 
 /// Where a bundle is read: for a file of the installation the ConfigMap that carried it into the cluster.
@@ -115,19 +159,38 @@ fn bundle_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<(ObjectName, String)
     }
 }
 
-/// The objects of these names that are there.
-async fn read_all<K>(client: &Client, names: impl Iterator<Item = ObjectName>) -> Result<BTreeMap<ObjectName, K>, Error>
+/// The objects of these names: each is there or not, or the server does not say. It is an error if that is so of all.
+async fn read_all<K>(
+    client: &Client,
+    names: impl Iterator<Item = ObjectName>,
+) -> Result<BTreeMap<ObjectName, Result<Option<K>, String>>, Error>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
     K: kube_client::Resource<Scope = kube_client::core::NamespaceResourceScope, DynamicType = ()>,
 {
     let names: BTreeSet<ObjectName> = names.collect();
     let read = |name: ObjectName| async move {
-        let found = Api::<K>::namespaced(client.clone(), &name.namespace).get_opt(&name.name).await?;
-        Ok::<_, Error>(found.map(|found| (name, found)))
+        let found = Api::<K>::namespaced(client.clone(), &name.namespace).get_opt(&name.name).await;
+        (name, found)
     };
-    let found = stream::iter(names).map(read).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await?;
-    Ok(found.into_iter().flatten().collect())
+    let mut results = stream::iter(names).map(read).buffer_unordered(AT_ONCE);
+    let (mut found, mut refused) = (BTreeMap::new(), None);
+    while let Some((name, result)) = results.next().await {
+        let result = match result {
+            Ok(result) => Ok(result),
+            Err(error @ (Error::Api(_) | Error::SerdeError(_))) => {
+                let why = brief(&error);
+                refused = Some(error);
+                Err(why)
+            }
+            Err(error) => return Err(error),
+        };
+        found.insert(name, result);
+    }
+    match refused {
+        Some(error) if found.values().all(Result::is_err) => Err(error),
+        _ => Ok(found),
+    }
 }
 
 /// What somebody asked to rotate, by row.
@@ -145,7 +208,7 @@ fn forced(wiring: &Wiring<'_>, snapshot: &Snapshot, asked: &BTreeMap<Slot, Strin
 struct Gathered {
     library: Library,
     objects: Objects,
-    mistyped: Vec<ObjectName>,
+    mistyped: BTreeSet<Slot>,
     secrets: BTreeMap<Slot, Observed<FoundSecret>>,
     bundles: BTreeMap<Slot, (String, Observed<FoundBundle>)>,
     held: held::Found,
@@ -166,8 +229,8 @@ impl Gathered {
             let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
             let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
             self.keep([&found.certificate].into_iter().chain(beside).chain(past));
-            if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some("kubernetes.io/tls") {
-                self.mistyped.push(slot.object());
+            if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some(TLS) {
+                self.mistyped.insert(slot.clone());
             }
         }
         self.secrets.insert(slot.clone(), found);
@@ -209,7 +272,8 @@ impl Gathered {
         snapshot.held_bundles = self.held.bundles();
         snapshot.other_writers = self.writers;
         snapshot.certificates = known;
-        Observation { snapshot, library: self.library, objects: self.objects, mistyped: self.mistyped, troubles }
+        snapshot.mistyped = self.mistyped;
+        Observation { snapshot, library: self.library, objects: self.objects, troubles }
     }
 }
 
@@ -217,6 +281,7 @@ fn map<T, U>(found: Observed<T>, present: impl FnOnce(T) -> U) -> Observed<U> {
     match found {
         Observed::Absent => Observed::Absent,
         Observed::Unreadable { why } => Observed::Unreadable { why },
+        Observed::Unknown { why } => Observed::Unknown { why },
         Observed::Present(found) => Observed::Present(present(found)),
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube_client::Client;
-use perennial_core::catalog::ObjectName;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
-use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::snapshot::Slot;
 use perennial_x509::KeyPool;
 use tracing::warn;
 
-use crate::act::{ActError, Actor, Done};
+use crate::act::{ActError, Actor, Done, Unfinished};
 use crate::brief;
 use crate::observe::{Observation, View, observe};
 
@@ -21,7 +21,11 @@ use crate::observe::{Observation, View, observe};
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A pass that makes no end is cut here, and goes on with the next one.
-const MOST_LOOKS: usize = 20;
+const MOST_ROUNDS: usize = 20;
+/// How often somebody else may be faster with an object before it is left to them for this pass.
+const MOST_TRIES: u32 = 7;
+/// How long to wait after the first time; then twice as long each time, up to two thirds of a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// How many issues of a place are remembered: as many as the circuit breaker asks about.
 const REMEMBERED: usize = 5;
 
@@ -32,8 +36,8 @@ pub struct Keeper<'c> {
     actor: Actor,
     view: View,
     clock: Clock,
-    /// Whether a replacement may have been interrupted.
-    is_unfinished: AtomicBool,
+    /// Replacements that were interrupted and could not be finished; none where nobody has looked.
+    unfinished: Mutex<Option<Unfinished>>,
     /// Whether nothing more is to be written.
     is_stopping: AtomicBool,
     /// When the last few certificates of each place were issued here.
@@ -49,8 +53,8 @@ pub struct Passed {
     pub report: Report,
     /// What was written, in order.
     pub written: Vec<(Step, Done)>,
-    /// What could not be written.
-    pub failed: Vec<ActError>,
+    /// What could not be written, and why.
+    pub failed: Vec<(Step, ActError)>,
 }
 
 /// Why a pass came to nothing.
@@ -59,9 +63,6 @@ pub enum PassError {
     /// The cluster could not be looked at.
     #[error("failed to look at the cluster: {}", brief(.0))]
     Observe(Box<kube_client::Error>),
-    /// Something of the last run could not be finished.
-    #[error(transparent)]
-    Unfinished(ActError),
     /// What somebody asked for makes no sense.
     #[error(transparent)]
     Settings(perennial_core::snapshot::Incomplete),
@@ -141,7 +142,7 @@ impl<'c> Keeper<'c> {
             actor,
             view,
             clock,
-            is_unfinished: AtomicBool::new(true),
+            unfinished: Mutex::new(None),
             is_stopping: AtomicBool::new(false),
             issues: Mutex::default(),
         }
@@ -149,13 +150,20 @@ impl<'c> Keeper<'c> {
 
     /// Looks at the cluster without touching it.
     pub async fn look(&self) -> Result<(Observation, Report), PassError> {
+        self.look_beside(&BTreeMap::new()).await
+    }
+
+    /// Looks at the cluster, knowing what could not be written a moment ago.
+    async fn look_beside(&self, blocked: &BTreeMap<Slot, String>) -> Result<(Observation, Report), PassError> {
         let observed = observe(&self.client, self.planner.wiring(), &self.view, (self.clock)()).await;
         let mut observation = observed.map_err(|error| PassError::Observe(Box::new(error)))?;
-        let issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        lock(&self.unfinished).iter().for_each(|unfinished| unfinished.hide(&mut observation));
+        let issues = lock(&self.issues).clone();
         let lost = issues
             .into_iter()
             .filter(|(slot, _)| observation.snapshot.secrets.get(slot).is_some_and(|found| found.present().is_none()));
         observation.snapshot.lost_issues = lost.collect();
+        observation.snapshot.blocked = blocked.clone();
         observation.snapshot.check(self.planner.wiring()).map_err(PassError::Settings)?;
         let report = self.planner.plan(&observation.snapshot, &Scope::All);
         Ok((observation, report))
@@ -171,84 +179,78 @@ impl<'c> Keeper<'c> {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Does everything that can be done now.
+    /// Does everything that can be done now. What cannot be written is tried once, and everything that does not need it goes on.
     pub async fn pass(&self, listener: &dyn Listener) -> Result<Passed, PassError> {
         let (mut written, mut failed) = (Vec::new(), Vec::new());
-        for look in 1.. {
+        let (mut blocked, mut changes) = (BTreeMap::new(), BTreeMap::<String, u32>::new());
+        let mut rounds = 0;
+        // What could not be finished is tried again.
+        if lock(&self.unfinished).as_ref().is_some_and(|unfinished| !unfinished.is_empty()) {
+            *lock(&self.unfinished) = None;
+        }
+        loop {
             // What was interrupted is finished before anything is decided: a Secret that is absent may stand in another.
-            if self.is_unfinished.load(Ordering::Relaxed) {
-                let namespaces = self.namespaces();
-                let finished = self.actor.finish_replacements(&namespaces).await.map_err(PassError::Unfinished)?;
-                finished.iter().for_each(|object| warn!(%object, "a replacement that was interrupted is finished"));
-                self.is_unfinished.store(false, Ordering::Relaxed);
-            }
-            let (mut observation, report) = self.look().await?;
-            let retyped = !self.is_stopping() && self.retype(&mut observation, &mut failed).await;
-            if (report.steps.is_empty() && !retyped) || look > MOST_LOOKS || !failed.is_empty() || self.is_stopping() {
+            self.finish().await;
+            let (mut observation, report) = self.look_beside(&blocked).await?;
+            if report.steps.is_empty() || rounds >= MOST_ROUNDS || self.is_stopping() {
                 return Ok(Passed { observation, report, written, failed });
             }
             let mut keys = self.actor.begin_keys(&report.steps);
+            rounds += 1;
             for step in report.steps.clone() {
                 if self.is_stopping() {
                     return Ok(Passed { observation, report, written, failed });
                 }
                 listener.begins(&step).await;
-                match self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await {
+                let acted =
+                    self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await;
+                let error = match acted {
                     Ok(done) => {
                         self.remember(&step);
                         listener.done(&step, &done).await;
                         written.push((step, done));
+                        continue;
                     }
-                    Err(error) if error.is_changed() => {
-                        self.is_unfinished.store(true, Ordering::Relaxed);
-                        break;
+                    Err(error) => error,
+                };
+                *lock(&self.unfinished) = None;
+                rounds -= 1;
+                let tries = changes.entry(step.object.clone()).or_default();
+                let error = match error {
+                    ActError::Changed { object } => {
+                        *tries += 1;
+                        if *tries < MOST_TRIES {
+                            tokio::time::sleep(FIRST_PAUSE * 2_u32.pow(*tries - 1)).await;
+                            break;
+                        }
+                        let writer = observation.objects.get(&object).and_then(|seen| seen.writer.clone());
+                        ActError::Contended { object, writer }
                     }
-                    Err(error) => {
-                        listener.failed(&step, &error).await;
-                        self.is_unfinished.store(true, Ordering::Relaxed);
-                        failed.push(error);
-                        break;
-                    }
-                }
+                    error => error,
+                };
+                listener.failed(&step, &error).await;
+                let why = error.to_string();
+                blocked.extend(step.slots().into_iter().map(|slot| (slot.clone(), why.clone())));
+                failed.push((step, error));
+                break;
             }
         }
-        unreachable!("a pass ends after a number of looks")
     }
 
-    /// Gives Secrets that hold what they should the type that they should have. Says whether there were any.
-    async fn retype(&self, observation: &mut Observation, failed: &mut Vec<ActError>) -> bool {
-        let mistyped = std::mem::take(&mut observation.mistyped);
-        let ours: Vec<ObjectName> =
-            mistyped.into_iter().filter(|name| self.is_ours(&observation.snapshot, name)).collect();
-        for name in &ours {
-            warn!(object = %name, "a Secret has another type than it should, and is replaced");
-            if let Err(error) = self.actor.retype(&mut observation.objects, name).await {
-                self.is_unfinished.store(true, Ordering::Relaxed);
-                if !error.is_changed() {
-                    failed.push(error);
-                }
-            }
+    /// Finishes replacements that were interrupted, if there may be any.
+    async fn finish(&self) {
+        if lock(&self.unfinished).is_some() {
+            return;
         }
-        !ours.is_empty()
-    }
-
-    /// Whether the Secret belongs to a component that is kept here, and that nobody else keeps.
-    fn is_ours(&self, snapshot: &Snapshot, name: &ObjectName) -> bool {
-        let component_of = |object: &str| {
-            let row = self.planner.wiring().owner(object, snapshot).and_then(|id| self.planner.wiring().row(id));
-            row.map(|wired| wired.row.component)
-        };
-        let Some(component) = component_of(&name.to_string()) else { return false };
-        let settings = &snapshot.settings;
-        let mut others = snapshot.other_writers.keys().filter_map(|slot| component_of(slot.object_text()));
-        !settings.left_alone.contains(component.owner())
-            && (settings.taken_over.contains(component.owner()) || !others.any(|other| other == component))
+        let (finished, unfinished) = self.actor.finish_replacements(&self.namespaces()).await;
+        finished.iter().for_each(|object| warn!(%object, "a replacement that was interrupted is finished"));
+        *lock(&self.unfinished) = Some(unfinished);
     }
 
     /// An object that is deleted takes with it when it was issued; whoever issued it knows that still.
     fn remember(&self, step: &Step) {
         let Action::Issue(issue) = &step.action else { return };
-        let mut issues = self.issues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut issues = lock(&self.issues);
         let times = issues.entry(issue.slot.clone()).or_default();
         times.push((self.clock)());
         let forgotten = times.len().saturating_sub(REMEMBERED);
@@ -267,4 +269,8 @@ impl<'c> Keeper<'c> {
         namespaces.dedup();
         namespaces
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
 //! Keeps a cluster's certificates for as long as it runs.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -45,15 +46,19 @@ pub struct Runner<'c> {
     keeper: Keeper<'c>,
     listeners: (Teller<'c>, Arc<Metrics<'c>>),
     clock: Clock,
+    left_alone: BTreeSet<String>,
+    /// The components whose state it told about last; none before that.
+    told: Mutex<Option<BTreeSet<&'static str>>>,
 }
 
 impl<'c> Runner<'c> {
     /// Keeps the certificates of a cluster with these keys.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
+        let left_alone = view.settings.left_alone.clone();
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
-        Runner { planner, client, keeper, listeners: (teller, metrics), clock }
+        Runner { planner, client, keeper, listeners: (teller, metrics), clock, left_alone, told: Mutex::new(None) }
     }
 
     /// What it tells Prometheus, and whether it makes progress.
@@ -76,7 +81,15 @@ impl<'c> Runner<'c> {
 
     /// One pass with everything that belongs to it.
     pub async fn once(&self) -> Result<Passed, PassError> {
-        let passed = self.keeper.pass(&self.listeners).await?;
+        let passed = match self.keeper.pass(&self.listeners).await {
+            Ok(passed) => passed,
+            Err(error) => {
+                if !self.keeper.is_stopping() {
+                    self.report_failure(&error).await;
+                }
+                return Err(error);
+            }
+        };
         self.listeners.1.note(self.planner, &passed);
         // Who was told to stop may not lead any more.
         if !self.keeper.is_stopping() {
@@ -85,40 +98,47 @@ impl<'c> Runner<'c> {
         Ok(passed)
     }
 
+    /// One pass, which ends after the write that it is about to make when it is told to stop. Says whether it was.
+    pub async fn once_until(&self, stop: impl Future<Output = ()>) -> (Result<Passed, PassError>, bool) {
+        let mut pass = pin!(self.once());
+        tokio::select! {
+            passed = &mut pass => (passed, false),
+            () = stop => {
+                self.keeper.stop();
+                (pass.await, true)
+            }
+        }
+    }
+
     /// Passes whenever something changes, something is due, or a minute is over, until it is told to stop: then after the write
     /// that it is about to make.
     pub async fn run(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let wake = Arc::new(Notify::new());
-        let mut watching: Option<tokio::task::JoinHandle<()>> = None;
+        let mut watching: Option<(Watched, tokio::task::JoinHandle<()>)> = None;
         let mut patience = RETRY.0;
         info!("Starting CertRotation");
         loop {
-            let (passed, is_stopped) = {
-                let mut pass = pin!(self.once());
-                tokio::select! {
-                    passed = &mut pass => (passed, false),
-                    () = &mut stop => {
-                        self.keeper.stop();
-                        (pass.await, true)
-                    }
-                }
-            };
+            let (passed, is_stopped) = self.once_until(&mut stop).await;
             if is_stopped {
                 break;
             }
             let wait = match passed {
                 Ok(passed) => {
-                    if watching.is_none() {
-                        let watched = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
-                        watching = Some(tokio::spawn(watch::watch(self.client.clone(), watched, wake.clone())));
+                    let wanted = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
+                    if watching.as_ref().is_none_or(|(watched, _)| *watched != wanted) {
+                        watching.take().into_iter().for_each(|(_, task)| task.abort());
+                        let task = watch::watch(self.client.clone(), wanted.clone(), wake.clone());
+                        watching = Some((wanted, tokio::spawn(task)));
                     }
                     after_each(&passed);
+                    let due = self.until(passed.report.next_look);
                     if passed.failed.is_empty() {
                         patience = RETRY.0;
-                        self.until(passed.report.next_look)
+                        due
                     } else {
-                        more(&mut patience)
+                        // What failed can wait; what is due cannot.
+                        more(&mut patience).min(due)
                     }
                 }
                 Err(error) => {
@@ -126,16 +146,16 @@ impl<'c> Runner<'c> {
                     more(&mut patience)
                 }
             };
-            // After a failure nothing that is heard makes it better sooner.
-            let is_listening = patience == RETRY.0;
+            // What failed is not tried again with everything that is heard.
+            let settle = if patience == RETRY.0 { SETTLE } else { RETRY.0 };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = wake.notified(), if is_listening => tokio::time::sleep(SETTLE).await,
+                () = wake.notified() => tokio::time::sleep(settle).await,
                 () = &mut stop => break,
             }
         }
-        if let Some(watching) = watching {
-            watching.abort();
+        if let Some((_, task)) = watching {
+            task.abort();
         }
     }
 
@@ -144,19 +164,38 @@ impl<'c> Runner<'c> {
         Duration::try_from(left).unwrap_or_default().clamp(SETTLE, RESYNC)
     }
 
+    /// Says that nothing could be done, where we are the one to say how a component is.
+    async fn report_failure(&self, error: &PassError) {
+        let known = self.told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for component in KEPT.into_iter().filter(|it| !self.left_alone.contains(it.owner())) {
+            let is_ours = match &known {
+                Some(told) => told.contains(component.owner()),
+                None => status::is_ours(&self.client, component).await,
+            };
+            let claims = [status::failed(&error.to_string())];
+            if is_ours && let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
+                let error = brief(&error);
+                warn!(component = component.owner(), error, "failed to report the state");
+            }
+        }
+    }
+
     async fn report(&self, passed: &Passed) {
         for pending in &passed.report.waiting {
             debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
         }
         let circumstances =
             Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
+        let mut told = BTreeSet::new();
         for component in KEPT {
             let Some(claims) = status::claims(self.planner, component, &circumstances) else { continue };
+            told.insert(component.owner());
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);
                 warn!(component = component.owner(), error, "failed to report the state");
             }
         }
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
     }
 }
 

@@ -10,14 +10,15 @@ use perennial_api::condition::Condition;
 use perennial_api::config::ClusterOperator;
 use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
 use perennial_core::catalog::{Catalog, Component, Day, Signer};
-use perennial_core::plan::{Planner, Report};
+use perennial_core::plan::{Planner, Report, Step};
 use perennial_core::rules::{Observed, Waiting};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::verify::{self, Checked, State};
 
+use crate::FIELD_MANAGER;
 use crate::act::ActError;
-use crate::objects::ObjectRef;
 use crate::observe::Observation;
+use crate::tell::component_named;
 
 /// What a condition says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +40,8 @@ pub struct Circumstances<'a> {
     pub observation: &'a Observation,
     /// What was decided from it.
     pub report: &'a Report,
-    /// What could not be written.
-    pub failed: &'a [ActError],
+    /// What could not be written, and why.
+    pub failed: &'a [(Step, ActError)],
 }
 
 /// How a component is. None where somebody else keeps it: then it is theirs to say.
@@ -74,17 +75,19 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         })
         .map(|it| format!("{}: {}", it.slot.object_text(), it.waiting))
         .collect();
-    let progressing = match rotating.is_empty() && now.report.steps.is_empty() {
+    let is_ours = |name: &str| component_named(catalog, name) == Some(component);
+    let steps = now.report.steps.iter().filter(|step| step.names(catalog).into_iter().any(is_ours));
+    let under_way: Vec<String> = steps.map(ToString::to_string).chain(rotating.iter().cloned()).collect();
+    let progressing = match under_way.is_empty() {
         true => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
-        false => claim("Progressing", true, "Rotating", rotating.join("; ")),
+        false => claim("Progressing", true, "Rotating", under_way.join("; ")),
     };
     let mut troubles: Vec<String> = now.observation.troubles.clone();
     if let Observed::Unreadable { why } = &snapshot.policy {
         troubles
             .push(format!("the PKI resource cannot be read, so what exists is kept and new keys are RSA 2048: {why}"));
     }
-    let failed = now.failed.iter().filter(|error| is_of(catalog, component, error.object()));
-    troubles.extend(failed.map(ToString::to_string));
+    troubles.extend(failures(catalog, now, is_ours));
     let stuck = pending
         .by_ref()
         .filter(|it| matches!(it.waiting, Waiting::Hosts { .. } | Waiting::Breaker { .. } | Waiting::Policy { .. }));
@@ -111,16 +114,18 @@ fn domains(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>,
         .iter()
         .filter(|row| row.day == Day::Two && row.component == component && row.signer == Signer::Itself);
     let claim_of = |root: &perennial_core::catalog::Row| {
-        let in_domain = |name: &str| catalog.row(name).and_then(|row| planner.root_of(row.id)) == Some(root.id);
+        // A bundle belongs to everybody whose signers it holds.
+        let in_domain = |name: &str| {
+            let of_row = |name: &str| catalog.row(name).and_then(|row| planner.root_of(row.id)) == Some(root.id);
+            of_row(name) || catalog.bundle(name).is_some_and(|it| catalog.signers_in(it).into_iter().any(of_row))
+        };
         let mut troubles: Vec<String> = edges.iter().filter(|edge| in_domain(edge.row)).filter_map(broken).collect();
         let stuck = now.report.waiting.iter().filter(|it| in_domain(it.name));
-        let stuck = stuck.filter(|it| matches!(it.waiting, Waiting::Hosts { .. } | Waiting::Breaker { .. }));
+        let stuck = stuck.filter(|it| {
+            matches!(it.waiting, Waiting::Hosts { .. } | Waiting::Breaker { .. } | Waiting::Unknown { .. })
+        });
         troubles.extend(stuck.map(|it| format!("{}: {}", it.slot.object_text(), it.waiting)));
-        let rows = catalog.rows.iter().filter(|row| row.day == Day::Two && in_domain(row.id));
-        let homes: Vec<String> =
-            rows.filter_map(|row| catalog.secret_of(row)).map(|it| format!("{}/{}", it.namespace, it.name)).collect();
-        let failed = now.failed.iter().filter(|error| homes.contains(&error.object().name.to_string()));
-        troubles.extend(failed.map(ToString::to_string));
+        troubles.extend(failures(catalog, now, in_domain));
         let type_ = format!("CertRotation_{}_Degraded", camel_case(root.id));
         match troubles.is_empty() {
             true => claim(&type_, false, "AsExpected", String::new()),
@@ -128,6 +133,23 @@ fn domains(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>,
         }
     };
     roots.map(claim_of).collect()
+}
+
+/// What is said of a component where nothing could be looked at or decided.
+pub fn failed(why: &str) -> Claim {
+    claim("Degraded", true, "PassFailed", why.to_owned())
+}
+
+/// Whether nobody has said anything about a component yet, or we have.
+pub async fn is_ours(client: &Client, component: Component) -> bool {
+    match Api::<ClusterOperator>::all(client.clone()).get_opt(component.owner()).await {
+        Ok(None) => true,
+        Ok(Some(found)) => {
+            let mut entries = found.metadata.managed_fields.iter().flatten();
+            entries.any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
+        }
+        Err(_) => false,
+    }
 }
 
 /// Writes the conditions, where they say something new. Those of others stay.
@@ -142,7 +164,7 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
                 spec: ClusterOperatorSpec::default(),
                 status: None,
             };
-            api.create(&PostParams::default(), &new).await?
+            api.create(&parameters(), &new).await?
         }
     };
     let status = operator.status.get_or_insert_default();
@@ -154,14 +176,22 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
         found.insert(claim.type_.clone(), condition(claim, old, now));
     }
     status.conditions = found.into_values().collect();
-    if !status.versions.iter().any(|it| it.name == "operator") {
-        let version = env!("CARGO_PKG_VERSION").to_owned();
-        status.versions.push(OperandVersion { name: "operator".to_owned(), version, ..OperandVersion::default() });
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    match status.versions.iter_mut().find(|it| it.name == "operator") {
+        Some(known) => known.version = version,
+        None => {
+            let name = "operator".to_owned();
+            status.versions.push(OperandVersion { name, version, ..OperandVersion::default() });
+        }
     }
     if *status == before {
         return Ok(());
     }
-    api.replace_status(name, &PostParams::default(), &operator).await.map(drop)
+    api.replace_status(name, &parameters(), &operator).await.map(drop)
+}
+
+fn parameters() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
 
 fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Condition {
@@ -177,6 +207,12 @@ fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Conditio
     }
 }
 
+/// The writes that failed, of rows and bundles with these names.
+fn failures(catalog: &Catalog, now: &Circumstances<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let wanted = now.failed.iter().filter(|(step, _)| step.names(catalog).into_iter().any(&is_wanted));
+    wanted.map(|(_, error)| error.to_string()).collect()
+}
+
 fn claim(type_: &str, is_true: bool, reason: &'static str, message: String) -> Claim {
     Claim { type_: type_.to_owned(), is_true, reason, message }
 }
@@ -184,46 +220,30 @@ fn claim(type_: &str, is_true: bool, reason: &'static str, message: String) -> C
 fn broken(edge: &Checked) -> Option<String> {
     match &edge.state {
         State::Broken(broken) => Some(format!("{}: {broken}", edge.edge)),
-        State::Holds { .. } | State::Nothing => None,
+        State::Holds { .. } | State::Nothing | State::Unknown { .. } => None,
     }
 }
 
-/// The certificates of the component that are not there, or no longer valid.
+/// The certificates of the component that are not there, cannot be used, or are no longer valid.
 fn missing(catalog: &Catalog, component: Component, snapshot: &Snapshot) -> Vec<String> {
     let rows = catalog.rows.iter().filter(|row| row.day == Day::Two && row.component == component);
     let mut missing = Vec::new();
     for row in rows {
         for instance in perennial_core::wiring::instances(row, snapshot) {
             let slot = perennial_core::wiring::home_slot(row, &instance);
-            match snapshot.secrets.get(&slot).and_then(Observed::present) {
-                None => missing.push(format!("{} is not there", slot.object_text())),
-                Some(state) if state.certificate.validity.not_after < snapshot.taken_at => {
-                    missing.push(format!("{} has expired", slot.object_text()));
+            let object = slot.object_text();
+            match snapshot.secrets.get(&slot).unwrap_or(&Observed::Absent) {
+                Observed::Absent => missing.push(format!("{object} is not there")),
+                Observed::Unreadable { why } => missing.push(format!("{object} cannot be used: {why}")),
+                Observed::Present(state) if state.certificate.validity.not_after < snapshot.taken_at => {
+                    missing.push(format!("{object} has expired"));
                 }
-                Some(_) => {}
+                // It may well be there.
+                Observed::Unknown { .. } | Observed::Present(_) => {}
             }
         }
     }
     missing
-}
-
-fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
-    let row = catalog.row(name).map(|row| row.component);
-    row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
-}
-
-fn is_of(catalog: &Catalog, component: Component, object: &ObjectRef) -> bool {
-    let rows = catalog.rows.iter().filter(|row| row.component == component);
-    let secrets = rows.filter_map(|row| catalog.secret_of(row)).map(|it| format!("{}/{}", it.namespace, it.name));
-    let bundles = catalog.bundles.iter().filter(|bundle| bundle.component == component);
-    let maps = bundles.filter_map(|bundle| match bundle.home {
-        perennial_core::catalog::BundleHome::ConfigMap(it) => {
-            Some(format!("{}/{}", it.object.namespace, it.object.name))
-        }
-        perennial_core::catalog::BundleHome::File { .. } => None,
-    });
-    let name = object.name.to_string();
-    secrets.chain(maps).any(|it| it == name)
 }
 
 /// `aggregator-client-signer` as `AggregatorClientSigner`.

@@ -6,10 +6,9 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube_client::api::PostParams;
 use kube_client::{Api, Client};
-use perennial_core::catalog::{Bundle, BundleHome, Catalog, Component, Home, Signer};
+use perennial_core::catalog::{Catalog, Component, Signer};
 use perennial_core::plan::{Action, Step};
 use perennial_core::rules::Reason;
-use perennial_core::snapshot::Slot;
 use tracing::{info, warn};
 
 use crate::FIELD_MANAGER;
@@ -117,7 +116,7 @@ impl<'c> Teller<'c> {
                 let reason = "CABundleUpdateRequired";
                 self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
             }
-            Action::CopySecret(_) | Action::CopyBundle(_) => info!(%object, "{step}"),
+            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) => info!(%object, "{step}"),
         }
     }
 
@@ -130,10 +129,15 @@ impl<'c> Teller<'c> {
             (Kind::ConfigMap, false) => "ConfigMapUpdated",
         };
         let verb = if done.created { "Created" } else { "Updated" };
-        let text = match &step.action {
+        let mut text = match &step.action {
             Action::Issue(issue) => format!("{verb} {object}: {}", issue.reason),
             _ => format!("{verb} {object}: {step}"),
         };
+        if done.forgotten > 0 {
+            let forgotten = done.forgotten;
+            warn!(%object, forgotten, "earlier certificates are forgotten: there is no room for them");
+            text.push_str(&format!("; {forgotten} earlier certificates are forgotten: there is no room for them"));
+        }
         info!(%object, "{reason}");
         let component = self.component(step);
         self.emit(Message { object, component, is_warning: false, reason, text }).await;
@@ -156,7 +160,7 @@ impl<'c> Teller<'c> {
     }
 
     fn component(&self, step: &Step) -> Option<Component> {
-        component_of(self.catalog, step)
+        step.names(self.catalog).into_iter().find_map(|name| component_named(self.catalog, name))
     }
 }
 
@@ -174,39 +178,17 @@ impl Listener for Teller<'_> {
     }
 }
 
-/// Whose object a step writes.
-pub(crate) fn component_of(catalog: &Catalog, step: &Step) -> Option<Component> {
-    let of_row = |slot: &Slot| {
-        let object = slot.object();
-        let is_home =
-            |home: Home| matches!(home, Home::Secret(it) if it.namespace == object.namespace && it.name == object.name);
-        catalog.rows.iter().find(|row| is_home(row.home)).map(|row| row.component)
-    };
-    let of_bundle = |slot: &Slot| {
-        let home = |bundle: &&Bundle| match bundle.home {
-            BundleHome::ConfigMap(place) => Slot::from(place) == *slot,
-            BundleHome::File { .. } => false,
-        };
-        catalog.bundles.iter().find(home).map(|bundle| bundle.component)
-    };
-    match &step.action {
-        Action::Issue(issue) => catalog.row(issue.row).map(|row| row.component),
-        Action::Publish(bundles) => catalog.bundle(bundles.first()?.bundle).map(|bundle| bundle.component),
-        Action::CopySecret(items) => items.iter().find_map(|item| of_row(item.from.as_ref()?)),
-        Action::CopyBundle(item) => of_bundle(item.from.as_ref()?),
-    }
+/// Whose a row or bundle is.
+pub(crate) fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
+    let row = catalog.row(name).map(|row| row.component);
+    row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
 }
 
 fn object_of(step: &Step) -> ObjectRef {
-    let slot = match &step.action {
-        Action::Issue(issue) => Some(&issue.slot),
-        Action::Publish(bundles) => bundles.first().map(|bundle| &bundle.slot),
-        Action::CopySecret(items) => items.first().map(|item| &item.to),
-        Action::CopyBundle(item) => Some(&item.to),
-    };
-    let name = slot.map(Slot::object).expect("a step is about an object");
+    let slots = step.slots();
+    let name = slots.first().map(|slot| slot.object()).expect("a step is about an object");
     match &step.action {
-        Action::Issue(_) | Action::CopySecret(_) => ObjectRef::secret(name),
+        Action::Issue(_) | Action::CopySecret(_) | Action::Retype(_) => ObjectRef::secret(name),
         Action::Publish(_) | Action::CopyBundle(_) => ObjectRef::config_map(name),
     }
 }

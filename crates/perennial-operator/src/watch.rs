@@ -23,7 +23,8 @@ use tracing::debug;
 
 use crate::cluster::CONTROL_PLANE;
 
-/// What is watched.
+/// What is watched. It changes when nodes come and go.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,
@@ -117,4 +118,32 @@ where
         future::ready(is_change.then_some(()))
     };
     events.filter_map(change).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use perennial_core::catalog::{Catalog, ClusterFacts};
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_joins_brings_objects_to_watch() {
+        let wiring = Wiring::new(Catalog::builtin());
+        let facts = ClusterFacts {
+            service_domain: "cluster.local".to_owned(),
+            api_external: None,
+            api_internal: None,
+            service_networks: Vec::new(),
+            api_vips: Vec::new(),
+            bootstrap_provisioning: None,
+        };
+        let mut snapshot = Snapshot::empty(&wiring, facts, Timestamp::UNIX_EPOCH);
+        let before = Watched::of(&wiring, &snapshot);
+        assert_eq!(before, Watched::of(&wiring, &snapshot));
+        snapshot.nodes.insert("m0".to_owned(), Vec::new());
+        let after = Watched::of(&wiring, &snapshot);
+        let name = ObjectName { namespace: "openshift-etcd".to_owned(), name: "etcd-peer-m0".to_owned() };
+        assert!(after.secrets.contains(&name) && !before.secrets.contains(&name));
+    }
 }

@@ -15,7 +15,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::panic::catch_unwind;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,11 +38,13 @@ pub struct GeneratedKey {
     pub took: Duration,
 }
 
-/// A key that is being generated.
+/// A key that is being generated. Who drops it does not want it any more: unless it is begun, it is not made.
 #[derive(Debug)]
 pub struct PendingKey {
     spec: KeySpec,
     receiver: Receiver<Outcome>,
+    /// As long as it lives, the key is wanted.
+    _wish: Arc<()>,
 }
 
 impl KeyPool {
@@ -74,7 +76,8 @@ impl KeyPool {
     /// Queues one key. An ECDSA key takes microseconds, so it overtakes the RSA keys in the queue.
     pub fn generate(&self, spec: KeySpec) -> PendingKey {
         let (reply, receiver) = mpsc::channel();
-        let job = Job { spec, index: 0, may_race: false, reply };
+        let wish = Arc::new(());
+        let job = Job { spec, index: 0, may_race: false, reply, wish: Arc::downgrade(&wish) };
         let mut state = self.shared.lock();
         match spec {
             KeySpec::Rsa(_) => state.queue.push_back(job),
@@ -82,7 +85,7 @@ impl KeyPool {
         }
         drop(state);
         self.shared.wake.notify_all();
-        PendingKey { spec, receiver }
+        PendingKey { spec, receiver, _wish: wish }
     }
 
     /// Generates all keys, the most expensive first, and returns them in the order of `specs`.
@@ -95,7 +98,9 @@ impl KeyPool {
         mut on_done: impl FnMut(usize, &Result<GeneratedKey, KeyError>),
     ) -> Vec<Result<GeneratedKey, KeyError>> {
         let (reply, receiver) = mpsc::channel();
-        let job = |(index, &spec)| Job { spec, index, may_race: true, reply: reply.clone() };
+        let wish = Arc::new(());
+        let job =
+            |(index, &spec)| Job { spec, index, may_race: true, reply: reply.clone(), wish: Arc::downgrade(&wish) };
         let mut jobs: Vec<_> = specs.iter().enumerate().map(job).collect();
         jobs.sort_by_key(|job| std::cmp::Reverse(relative_cost(job.spec)));
         let mut jobs = VecDeque::from(jobs);
@@ -163,6 +168,8 @@ struct Job {
     /// Whether a second attempt at this job may be made beside the first.
     may_race: bool,
     reply: Sender<Outcome>,
+    /// Whether somebody still wants it.
+    wish: Weak<()>,
 }
 
 #[derive(Debug)]
@@ -192,9 +199,11 @@ impl Shared {
 
     /// Waits for something to do; none means that the pool is closed.
     fn next_attempt(&self) -> Option<(u64, KeySpec)> {
+        // Dropped after the lock is.
+        let mut forgotten = Vec::new();
         let mut state = self.lock();
         while !state.closed {
-            if let Some(attempt) = state.next_attempt() {
+            if let Some(attempt) = state.next_attempt(&mut forgotten) {
                 return Some(attempt);
             }
             state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -209,9 +218,14 @@ impl Shared {
 }
 
 impl State {
-    /// The next job of the queue; else a race with the longest-running job that may have one and has none yet.
-    fn next_attempt(&mut self) -> Option<(u64, KeySpec)> {
-        if let Some(job) = self.queue.pop_front() {
+    /// The next job of the queue that somebody still wants; else a race with the longest-running job that may have one and has
+    /// none yet.
+    fn next_attempt(&mut self, forgotten: &mut Vec<Job>) -> Option<(u64, KeySpec)> {
+        while let Some(job) = self.queue.pop_front() {
+            if job.wish.strong_count() == 0 {
+                forgotten.push(job);
+                continue;
+            }
             let (id, spec) = (self.started, job.spec);
             self.started += 1;
             self.running.push(Running { id, job, is_raced: false });
@@ -319,11 +333,13 @@ mod tests {
     fn check_attempts(jobs: &[(&str, bool)], expected: &[&str]) {
         let mut state = State::default();
         let (reply, _receiver) = mpsc::channel();
+        let wish = Arc::new(());
         for (index, (spec, may_race)) in jobs.iter().enumerate() {
-            let job = Job { spec: spec.parse().unwrap(), index, may_race: *may_race, reply: reply.clone() };
-            state.queue.push_back(job);
+            let (spec, wish) = (spec.parse().unwrap(), Arc::downgrade(&wish));
+            state.queue.push_back(Job { spec, index, may_race: *may_race, reply: reply.clone(), wish });
         }
-        let attempts = std::iter::from_fn(|| state.next_attempt()).map(|(id, spec)| format!("{id}: {spec}"));
+        let attempts =
+            std::iter::from_fn(|| state.next_attempt(&mut Vec::new())).map(|(id, spec)| format!("{id}: {spec}"));
         assert_eq!(attempts.collect::<Vec<_>>(), expected);
     }
 
@@ -346,6 +362,33 @@ mod tests {
         assert!(quick.is_ok(), "the second thread races the RSA key");
         drop(not_yet);
         slow.wait().unwrap();
+    }
+
+    #[test]
+    fn a_key_that_nobody_wants_any_more_is_not_made() {
+        static MADE: Mutex<Vec<KeySpec>> = Mutex::new(Vec::new());
+        /// Keys take until the test lets them.
+        static GATE: Mutex<()> = Mutex::new(());
+        let generate = |spec: KeySpec| {
+            let _ends = GATE.lock();
+            MADE.lock().unwrap().push(spec);
+            PrivateKey::generate("ECDSA P256".parse().unwrap())
+        };
+        let [first, unwanted, last] = ["RSA 2048", "RSA 4096", "RSA 3072"].map(|spec| spec.parse::<KeySpec>().unwrap());
+        let not_yet = GATE.lock();
+        let pool = KeyPool::with_generator(NonZeroUsize::new(1).unwrap(), generate, Priority::Idle).unwrap();
+        let begun = pool.generate(first);
+        while pool.shared.lock().running.is_empty() {
+            thread::yield_now();
+        }
+        // What is begun cannot be stopped, and harms nobody.
+        drop(begun);
+        let forgotten: Vec<PendingKey> = (0..10).map(|_| pool.generate(unwanted)).collect();
+        let wanted = pool.generate(last);
+        drop(forgotten);
+        drop(not_yet);
+        wanted.wait().unwrap();
+        assert_eq!(*MADE.lock().unwrap(), [first, last]);
     }
 
     #[test]

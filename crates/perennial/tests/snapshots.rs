@@ -484,6 +484,25 @@ fn a_snapshot_comes_from_stdin_too() {
 }
 
 #[test]
+fn what_could_not_be_read_or_written_is_told() {
+    let secret = "openshift-kube-apiserver/aggregator-client:tls.crt";
+    let hidden = Changed::new(|value| value["secrets"][secret] = json!({"unknown": {"why": "forbidden"}}));
+    let (stdout, code) = on_file(&hidden.file(), &["verify"]);
+    assert_eq!(code, 3);
+    assert!(stdout.contains(", 2 not known."), "{stdout}");
+    assert!(stdout.contains("\nopenshift-kube-apiserver/aggregator-client could not be read: forbidden\n"), "{stdout}");
+    let (stdout, _) = on_file(&hidden.file(), &["explain", "aggregator-client"]);
+    assert!(stdout.contains("not known: forbidden") && stdout.contains("could not be read: forbidden"), "{stdout}");
+    let blocked = Changed::new(|value| {
+        value["secrets"][secret] = json!("absent");
+        value["blocked"] = json!({secret: "exceeded quota"});
+    });
+    let (stdout, _) = on_file(&blocked.file(), &["plan"]);
+    let told = "openshift-kube-apiserver/aggregator-client could not be written: exceeded quota";
+    assert!(stdout.contains(told), "{stdout}");
+}
+
+#[test]
 fn what_is_no_snapshot_is_refused() {
     let gone = Changed { directory: tempfile::tempdir().unwrap() };
     check_refused(
@@ -520,7 +539,7 @@ fn what_is_no_snapshot_is_refused() {
     check_refused(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues` at line 1 column 111948"
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues`, `mistyped`, `blocked` at line 1 column 111948"
         ],
     );
     check_refused(

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use common::up::{Up, directory, up};
 use perennial_x509::{Certificate, Purpose, Verification, read_certificates, verify};
@@ -78,6 +79,42 @@ fn until_ready_returns_and_the_next_one_goes_on() {
     assert_eq!(before["client-certificate-data"], after["client-certificate-data"]);
     assert_eq!(before["certificate-authority-data"], after["certificate-authority-data"]);
     assert!(running.stop("-INT").success());
+}
+
+#[test]
+fn who_is_told_to_stop_before_it_is_up_stops_and_the_next_one_goes_on() {
+    let top = directory();
+    let data = top.path().join("data");
+    let begun = Up::begin(up(&data, &[]), "making the certificates of a new cluster");
+    assert!(begun.stop("-TERM").success());
+    assert!(!data.join("kubeconfig").exists(), "it was not up yet");
+    let begun = Up::begin(up(&data, &["--until-ready", "--node", "n=10.0.0.4"]), "changed:");
+    assert_eq!(begun.stop("-INT").code(), Some(1), "who waits for it is told that it is not ready");
+    let running = Up::start(&data, &[]);
+    assert!(running.said.contains("(continued)"), "{}", running.said);
+    assert!(running.stop("-INT").success());
+}
+
+#[test]
+fn one_pass_is_not_made_while_another_operator_leads() {
+    let top = directory();
+    let running = Up::start(&top.path().join("data"), &[]);
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        command.arg("run").arg("--kubeconfig").arg(running.kubeconfig()).args(arguments);
+        command
+    };
+    let once = run(&["--once"]).output().unwrap();
+    assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+    let mut command = run(&["--metrics", "127.0.0.1:0"]);
+    command.env("HOSTNAME", "leader");
+    let leader = Up::begin(command, "Starting CertRotation");
+    let refused = run(&["--once"]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said.contains("another operator may be leading: leader_"), "{said}");
+    assert!(leader.stop("-TERM").success());
+    assert!(run(&["--once"]).output().unwrap().status.success(), "the lease was given back, twice");
 }
 
 #[test]

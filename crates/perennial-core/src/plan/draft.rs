@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn issues(&self, slot: &Slot) -> &[Timestamp] {
         match self.secret(slot) {
             Observed::Present(state) => &state.issues,
-            Observed::Absent | Observed::Unreadable { .. } => {
+            Observed::Absent | Observed::Unreadable { .. } | Observed::Unknown { .. } => {
                 self.snapshot.lost_issues.get(slot).map(Vec::as_slice).unwrap_or_default()
             }
         }
@@ -93,6 +93,7 @@ impl<'a> Draft<'a> {
                     undo.secrets.push(self.set_secret(&item.to, state));
                 }
             }
+            Action::Retype(_) => {}
             Action::CopyBundle(item) => {
                 if let Some(state) = self.copy_bundle(item) {
                     undo.bundles.push(self.set_bundle(&item.to, Observed::Present(state)));
@@ -256,6 +257,7 @@ impl Snapshot {
         let mut draft = Draft::new(self);
         draft.apply(step);
         let changes = draft.into_changes();
+        self.mistyped.retain(|slot| slot.object_text() != step.object);
         self.secrets.extend(changes.secrets);
         self.bundles.extend(changes.bundles);
         changes.certificates.into_values().for_each(|certificate| self.certificates.insert(certificate));

@@ -59,6 +59,7 @@ impl<'c> Planner<'c> {
         match scope {
             Scope::All => {
                 self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None);
+                pass.types();
                 pass.look_at_edges();
             }
             Scope::Signer(id) => {

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::catalog::Instance;
+use crate::catalog::{Bundle, BundleHome, Catalog, Day, Instance, Object, Row};
 use crate::policy::PolicySource;
 use crate::rules::{BundleReason, Reason, Waiting};
 use crate::snapshot::Slot;
@@ -41,6 +41,8 @@ pub enum Action {
     CopySecret(Vec<CopyItem>),
     /// A ConfigMap that repeats another.
     CopyBundle(CopyItem),
+    /// A Secret with the same content, and the type that it should have.
+    Retype(Slot),
 }
 
 /// A certificate to make.
@@ -173,6 +175,46 @@ impl Step {
     pub(super) fn new(object: &str, action: Action, restarts: BTreeSet<String>) -> Step {
         Step { object: object.to_owned(), action, restarts, risks: Vec::new(), consented: BTreeSet::new() }
     }
+
+    /// The places that it writes, all of one object.
+    pub fn slots(&self) -> Vec<&Slot> {
+        match &self.action {
+            Action::Issue(issue) => vec![&issue.slot],
+            Action::Publish(bundles) => bundles.iter().map(|bundle| &bundle.slot).collect(),
+            Action::CopySecret(items) => items.iter().map(|item| &item.to).collect(),
+            Action::CopyBundle(item) => vec![&item.to],
+            Action::Retype(slot) => vec![slot],
+        }
+    }
+
+    /// The rows and bundles of the catalog that it is about.
+    pub fn names(&self, catalog: &Catalog) -> BTreeSet<&'static str> {
+        let is_of = |it: Object, slot: &Slot| slot.object_text().split_once('/') == Some((it.namespace, it.name));
+        let rows = |slot: &Slot| {
+            let is_kept = |row: &&Row| {
+                catalog.secret_of(row).is_some_and(|object| is_of(object, slot))
+                    || row.copies.iter().any(|copy| is_of(copy.object, slot))
+            };
+            catalog.rows.iter().filter(|row| row.day == Day::Two).filter(is_kept).map(|row| row.id).collect::<Vec<_>>()
+        };
+        let is_here = |bundle: &&Bundle, slot: &Slot| match bundle.home {
+            BundleHome::ConfigMap(place) => Slot::from(place) == *slot,
+            BundleHome::File { .. } => false,
+        };
+        match &self.action {
+            Action::Issue(issue) => BTreeSet::from([issue.row]),
+            Action::Publish(bundles) => bundles.iter().map(|bundle| bundle.bundle).collect(),
+            Action::CopySecret(items) => {
+                items.iter().flat_map(|item| rows(item.from.as_ref().unwrap_or(&item.to))).collect()
+            }
+            Action::CopyBundle(item) => {
+                let from = item.from.iter();
+                let bundles = from.flat_map(|slot| catalog.bundles.iter().filter(move |it| is_here(it, slot)));
+                bundles.map(|bundle| bundle.id).collect()
+            }
+            Action::Retype(slot) => rows(slot).into_iter().collect(),
+        }
+    }
 }
 
 impl From<&Refusal> for Risk {
@@ -200,6 +242,7 @@ impl fmt::Display for Step {
                     (sources, gone) => write!(f, "copy {sources} to {}, and remove {gone} from it", self.object),
                 }
             }
+            Action::Retype(_) => write!(f, "replace {} by one of the type that it should have", self.object),
             Action::CopyBundle(item) => {
                 write!(f, "copy {} to {}", item.from.as_ref().map_or("nothing", Slot::object_text), self.object)
             }

@@ -106,6 +106,7 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
             let reason = BundleReason::Unreadable { why: why.clone() };
             return Some(BundleChange { members: rebuilt(), reason });
         }
+        Observed::Unknown { .. } => return None,
         Observed::Present(state) => state,
     };
     // Nearly always everything is in place, and nothing needs to be compared as sets.

@@ -34,6 +34,11 @@ pub enum Observed<T> {
         /// What is wrong with it.
         why: String,
     },
+    /// Nobody could look: whether it is there, and what it is, is not known. Nothing that depends on it is decided.
+    Unknown {
+        /// Why.
+        why: String,
+    },
     /// It is there.
     Present(T),
 }
@@ -107,7 +112,15 @@ impl<T> Observed<T> {
     pub fn present(&self) -> Option<&T> {
         match self {
             Observed::Present(found) => Some(found),
-            Observed::Absent | Observed::Unreadable { .. } => None,
+            Observed::Absent | Observed::Unreadable { .. } | Observed::Unknown { .. } => None,
+        }
+    }
+
+    /// Why it is not known what is there.
+    pub fn unknown(&self) -> Option<&str> {
+        match self {
+            Observed::Unknown { why } => Some(why),
+            Observed::Absent | Observed::Unreadable { .. } | Observed::Present(_) => None,
         }
     }
 }

@@ -142,6 +142,22 @@ pub enum Waiting {
         /// How many.
         in_flight: usize,
     },
+    /// What it depends on could not be looked at.
+    Unknown {
+        /// What.
+        object: String,
+        /// Why.
+        why: String,
+    },
+    /// The object was just tried to be written, in vain; or the bundle was that must have its signer first.
+    Blocked {
+        /// The object.
+        object: String,
+        /// What was said.
+        why: String,
+        /// When it is issued all the same, where it waits for a bundle.
+        until: Option<Timestamp>,
+    },
     /// The PKI resource cannot be read, and what exists is better kept than guessed at.
     Policy {
         /// What is wrong with it.
@@ -160,8 +176,13 @@ impl Waiting {
             | Waiting::Validity { begins_at: until }
             | Waiting::Breaker { until, .. }
             | Waiting::Policy { until, .. } => Some(*until),
-            Waiting::Trust { until, .. } | Waiting::Rollout { until, .. } | Waiting::Signer { until, .. } => *until,
-            Waiting::OtherWriter { .. } | Waiting::Hosts { .. } | Waiting::Pace { .. } => None,
+            Waiting::Trust { until, .. }
+            | Waiting::Rollout { until, .. }
+            | Waiting::Signer { until, .. }
+            | Waiting::Blocked { until, .. } => *until,
+            Waiting::OtherWriter { .. } | Waiting::Hosts { .. } | Waiting::Pace { .. } | Waiting::Unknown { .. } => {
+                None
+            }
         }
     }
 }
@@ -222,6 +243,8 @@ impl fmt::Display for Waiting {
             }
             Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),
+            Waiting::Unknown { object, why } => write!(f, "{object} could not be read: {why}"),
+            Waiting::Blocked { object, why, .. } => write!(f, "{object} could not be written: {why}"),
             Waiting::Policy { why, until } => write!(f, "the PKI resource cannot be read ({why}); kept until {until}"),
         }
     }

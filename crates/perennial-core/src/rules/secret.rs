@@ -77,6 +77,7 @@ fn decide(case: &SignerCase<'_>, identity: &str, rules: impl Fn(&SecretState, &T
     match case.found {
         Observed::Absent => Verdict::Issue(Reason::Absent),
         Observed::Unreadable { why } => Verdict::Issue(Reason::Unreadable { why: why.clone() }),
+        Observed::Unknown { why } => Verdict::Wait(Waiting::Unknown { object: identity.to_owned(), why: why.clone() }),
         Observed::Present(secret) => {
             let timing = Timing::of(case.row, identity, secret, case.scale);
             let verdict = rules(secret, &timing).unwrap_or(Verdict::Keep { look_again: timing.next_after(case.now) });

@@ -1,7 +1,7 @@
 //! Everything that a decision may know: what was found in the cluster, at one instant, as plain data without a key in it.
 //!
-//! A snapshot is *total*: for every slot that the catalog names it says absent, unreadable or present. "Not listed yet"
-//! cannot be expressed, so a half-filled cache never looks like a missing CA; [`Snapshot::check`] is what a file or an
+//! A snapshot is *total*: for every slot that the catalog names it says absent, unreadable, present, or that nobody could
+//! look, and then nothing is decided that depends on it. "Not listed yet" cannot be expressed, so a half-filled cache never looks like a missing CA; [`Snapshot::check`] is what a file or an
 //! observation goes through before anything is decided from it.
 
 mod settings;
@@ -55,6 +55,12 @@ pub struct Snapshot {
     /// When the last few certificates of a place were issued, where the place is empty now and cannot say so itself.
     #[serde(default)]
     pub lost_issues: BTreeMap<Slot, Vec<Timestamp>>,
+    /// Secrets that hold what they should and have another type than they should, which cannot be changed.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub mistyped: BTreeSet<Slot>,
+    /// Places whose object was just tried to be written, in vain, and what was said: they are not tried again now.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocked: BTreeMap<Slot, String>,
 }
 
 /// A Service that asks for a certificate.
@@ -150,6 +156,8 @@ impl Snapshot {
             held_bundles: BTreeMap::new(),
             other_writers: BTreeMap::new(),
             lost_issues: BTreeMap::new(),
+            mistyped: BTreeSet::new(),
+            blocked: BTreeMap::new(),
         };
         snapshot.complete(wiring);
         snapshot

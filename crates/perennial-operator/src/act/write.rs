@@ -1,23 +1,55 @@
 //! Writes objects: only in the version that was decided about, and without touching what others put there.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_client::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube_client::{Api, Error};
 use perennial_api::annotations::STAGED_FOR;
 use perennial_core::catalog::ObjectName;
+use perennial_core::rules::Observed;
 
-use super::{ActError, Actor};
-use crate::FIELD_MANAGER;
+use super::{ActError, Actor, Done};
 use crate::objects::{ObjectRef, Objects};
+use crate::observe::Observation;
+use crate::{FIELD_MANAGER, brief};
 
 /// The type of a Secret with a certificate and its key.
-pub(super) const TLS: &str = "kubernetes.io/tls";
+pub(crate) const TLS: &str = "kubernetes.io/tls";
 /// The type of a Secret with anything in it.
 pub(super) const OPAQUE: &str = "Opaque";
 
 /// The label of Secrets that stand in for one that is being replaced.
 const STAGED: &str = "perennial.dev/staged";
+
+/// Replacements of Secrets that may have been interrupted and are not finished.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Namespaces in which nobody could look, and why.
+    namespaces: BTreeMap<String, String>,
+    /// Secrets that stand in another, and why they do still.
+    secrets: BTreeMap<ObjectName, String>,
+}
+
+impl Unfinished {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.is_empty() && self.secrets.is_empty()
+    }
+
+    /// A Secret that seems to be absent may stand in another: then it is not known what is there.
+    pub fn hide(&self, observation: &mut Observation) {
+        for (slot, found) in observation.snapshot.secrets.iter_mut().filter(|(_, found)| **found == Observed::Absent) {
+            let why = self.namespaces.get(slot.namespace()).or_else(|| self.secrets.get(&slot.object()));
+            let Some(why) = why.filter(|_| !slot.is_file()) else { continue };
+            *found = Observed::Unknown { why: format!("a replacement may have been interrupted: {why}") };
+        }
+        let spaces = self.namespaces.iter().map(|(namespace, why)| format!("Secrets in {namespace}: {why}"));
+        let secrets = self.secrets.iter().map(|(name, why)| format!("Secret {name}: its replacement failed: {why}"));
+        observation.troubles.extend(spaces.chain(secrets));
+    }
+}
 
 impl Actor {
     /// Writes a Secret. Says whether it was not there before.
@@ -86,8 +118,9 @@ impl Actor {
     }
 
     /// Gives a Secret that holds what it should the type that it should have.
-    pub async fn retype(&self, objects: &mut Objects, name: &ObjectName) -> Result<(), ActError> {
-        self.put_secret(objects, name, TLS, |_| {}).await.map(drop)
+    pub(super) async fn retype(&self, objects: &mut Objects, name: ObjectName) -> Result<Done, ActError> {
+        let created = self.put_secret(objects, &name, TLS, |_| {}).await?;
+        Ok(Done { object: ObjectRef::secret(name), created, made: None, forgotten: 0 })
     }
 
     /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret
@@ -128,35 +161,48 @@ impl Actor {
         Ok(written)
     }
 
-    /// Finishes what was interrupted while a Secret was replaced, in these namespaces. Says what was made again.
-    pub async fn finish_replacements(&self, namespaces: &[&str]) -> Result<Vec<ObjectRef>, ActError> {
-        let mut finished = Vec::new();
+    /// Finishes what was interrupted while a Secret was replaced, in these namespaces. Says what was made again, and what could
+    /// not be.
+    pub async fn finish_replacements(&self, namespaces: &[&str]) -> (Vec<ObjectRef>, Unfinished) {
+        let (mut finished, mut unfinished) = (Vec::new(), Unfinished::default());
         for namespace in namespaces {
             let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
-            let whole = ObjectRef::secret(ObjectName { namespace: (*namespace).to_owned(), name: "*".to_owned() });
-            let selected = ListParams::default().labels(&format!("{STAGED}=true"));
-            let all = api.list(&selected).await;
-            for staged in all.map_err(|source| ActError::Read { object: whole.clone(), source: Box::new(source) })? {
-                let Some(name) = staged_for(&staged).cloned() else { continue };
-                let object = ObjectRef::secret(ObjectName { namespace: (*namespace).to_owned(), name: name.clone() });
-                let failed = |error| refused(&object, error);
-                let target = api.get_opt(&name).await.map_err(failed)?;
-                // It is still what it was: whoever replaces it may be at it.
-                if target.as_ref().is_some_and(|target| target.type_ != staged.type_) {
+            let all = match api.list(&ListParams::default().labels(&format!("{STAGED}=true"))).await {
+                Ok(all) => all,
+                Err(error) => {
+                    unfinished.namespaces.insert((*namespace).to_owned(), brief(&error));
                     continue;
                 }
-                if target.is_none() {
-                    let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
-                    new.metadata.name = Some(name);
-                    new.metadata.annotations.get_or_insert_default().remove(STAGED_FOR);
-                    new.metadata.labels.get_or_insert_default().remove(STAGED);
-                    api.create(&parameters(), &new).await.map_err(failed)?;
-                    finished.push(object.clone());
+            };
+            for staged in all {
+                let Some(name) = staged_for(&staged).cloned() else { continue };
+                let name = ObjectName { namespace: (*namespace).to_owned(), name };
+                match self.finish_replacement(&api, &name, &staged).await {
+                    Ok(true) => finished.push(ObjectRef::secret(name)),
+                    Ok(false) => {}
+                    Err(error) => drop(unfinished.secrets.insert(name, brief(&error))),
                 }
-                self.drop_staged(&api, &staged).await.map_err(failed)?;
             }
         }
-        Ok(finished)
+        (finished, unfinished)
+    }
+
+    /// Finishes one. Says whether it was made again.
+    async fn finish_replacement(&self, api: &Api<Secret>, name: &ObjectName, staged: &Secret) -> Result<bool, Error> {
+        let target = api.get_opt(&name.name).await?;
+        // It is still what it was: whoever replaces it may be at it.
+        if target.as_ref().is_some_and(|target| target.type_ != staged.type_) {
+            return Ok(false);
+        }
+        if target.is_none() {
+            let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
+            new.metadata.name = Some(name.name.clone());
+            new.metadata.annotations.get_or_insert_default().remove(STAGED_FOR);
+            new.metadata.labels.get_or_insert_default().remove(STAGED);
+            api.create(&parameters(), &new).await?;
+        }
+        self.drop_staged(api, staged).await?;
+        Ok(target.is_none())
     }
 
     async fn drop_staged(&self, api: &Api<Secret>, staged: &Secret) -> Result<(), Error> {

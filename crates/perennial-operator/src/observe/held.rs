@@ -1,10 +1,12 @@
 //! What static pods run with: the content of the revision that each node has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube_client::{Api, Client, Error};
+use kube_client::core::NamespaceResourceScope;
+use kube_client::{Api, Client, Error, Resource};
 use perennial_api::operator::static_pod::NodeStatus;
 use perennial_api::operator::{Etcd, KubeAPIServer, KubeControllerManager};
 use perennial_core::catalog::{Component, Delivery};
@@ -12,9 +14,9 @@ use perennial_core::rules::Observed;
 use perennial_core::snapshot::{Held, Slot, Snapshot};
 use perennial_core::wiring::{Wiring, instances, presented_slot};
 use perennial_x509::{Certificate, trust};
+use serde::de::DeserializeOwned;
 
-use super::map;
-use crate::known;
+use super::{said, single};
 use crate::read;
 
 /// What was found of each slot, by whom.
@@ -38,8 +40,14 @@ struct Running {
     since: Option<Timestamp>,
 }
 
-/// Reads the revisions of everything that reaches its reader by one.
-pub(super) async fn read(client: &Client, wiring: &Wiring<'_>, snapshot: &Snapshot) -> Result<Found, Error> {
+/// Reads the revisions of everything that reaches its reader by one. What cannot be read is not observed: then everything counts
+/// as held that may be.
+pub(super) async fn read(
+    client: &Client,
+    wiring: &Wiring<'_>,
+    snapshot: &Snapshot,
+    troubles: &mut Vec<String>,
+) -> Result<Found, Error> {
     let (mut secrets, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     let by_revision = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
     for edge in wiring.edges() {
@@ -54,40 +62,25 @@ pub(super) async fn read(client: &Client, wiring: &Wiring<'_>, snapshot: &Snapsh
         }
     }
     let is_etcd_left_alone = snapshot.settings.left_alone.contains(Component::Etcd.owner());
-    let mut revisions = Revisions { client, is_etcd_left_alone, known: BTreeMap::new() };
+    let mut revisions = Revisions { client, is_etcd_left_alone, known: BTreeMap::new(), troubles };
     let mut found = Found::default();
     for slot in secrets.into_iter().filter(|slot| !slot.is_file()) {
-        let Some(running) = revisions.of(slot.namespace()).await? else { continue };
-        let mut holders = Vec::new();
-        for running in running {
-            let object = slot.object();
-            let api = Api::<Secret>::namespaced(client.clone(), &object.namespace);
-            let copy = api.get_opt(&format!("{}-{}", object.name, running.revision)).await?;
-            let members = copy.map_or(Observed::Absent, |copy| read::secret(&copy, &slot));
-            let members = map(members, |it| [vec![it.certificate], it.chain].concat());
-            holders.push(members.present().cloned().map(|members| running.holds(members)));
-        }
-        found.secrets.extend(whole(slot, holders));
+        let members = |copy: Secret| match read::secret(&copy, &slot) {
+            Observed::Present(it) => Some([vec![it.certificate], it.chain].concat()),
+            _ => None,
+        };
+        let holders = revisions.holders::<Secret>(&slot, members).await?;
+        found.secrets.extend(holders.map(|holders| (slot, holders)));
     }
     for slot in bundles.into_iter().filter(|slot| !slot.is_file()) {
-        let Some(running) = revisions.of(slot.namespace()).await? else { continue };
-        let mut holders = Vec::new();
-        for running in running {
-            let object = slot.object();
-            let api = Api::<ConfigMap>::namespaced(client.clone(), &object.namespace);
-            let copy = api.get_opt(&format!("{}-{}", object.name, running.revision)).await?;
-            let members = copy.map_or(Observed::Absent, |copy| read::bundle(&copy, slot.key()));
-            let members = map(members, |it| it.members);
-            holders.push(members.present().cloned().map(|members| running.holds(members)));
-        }
-        found.bundles.extend(whole(slot, holders));
+        let members = |copy: ConfigMap| match read::bundle(&copy, slot.key()) {
+            Observed::Present(it) => Some(it.members),
+            _ => None,
+        };
+        let holders = revisions.holders::<ConfigMap>(&slot, members).await?;
+        found.bundles.extend(holders.map(|holders| (slot, holders)));
     }
     Ok(found)
-}
-
-/// A slot counts as observed if it is known of everybody what they hold: a copy that is gone is still in a process.
-fn whole(slot: Slot, holders: Vec<Option<Holder>>) -> Option<(Slot, Vec<Holder>)> {
-    Some((slot, holders.into_iter().collect::<Option<Vec<_>>>()?))
 }
 
 impl Running {
@@ -101,15 +94,48 @@ struct Revisions<'a> {
     client: &'a Client,
     is_etcd_left_alone: bool,
     known: BTreeMap<String, Option<Vec<Running>>>,
+    troubles: &'a mut Vec<String>,
 }
 
 impl Revisions<'_> {
-    async fn of(&mut self, namespace: &str) -> Result<Option<&[Running]>, Error> {
+    /// Everybody who holds what was in this place, by the copy of their revision. It is observed if it is known of everybody what
+    /// they hold: a copy that is gone is still in a process.
+    async fn holders<K>(
+        &mut self,
+        slot: &Slot,
+        members: impl Fn(K) -> Option<Vec<Certificate>>,
+    ) -> Result<Option<Vec<Holder>>, Error>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+    {
+        let namespace = slot.namespace();
         if !self.known.contains_key(namespace) {
-            let running = self.read(namespace).await?;
+            let running = match self.read(namespace).await {
+                Ok(running) => running,
+                Err(error) => {
+                    let why = said(error)?;
+                    self.troubles.push(format!("what static pods in {namespace} run could not be read: {why}"));
+                    None
+                }
+            };
             self.known.insert(namespace.to_owned(), running);
         }
-        Ok(self.known.get(namespace).and_then(Option::as_deref))
+        let Some(Some(running)) = self.known.get(namespace) else { return Ok(None) };
+        let api = Api::<K>::namespaced(self.client.clone(), namespace);
+        let mut holders = Vec::new();
+        for running in running {
+            let name = format!("{}-{}", slot.object().name, running.revision);
+            let copy = match api.get_opt(&name).await {
+                Ok(copy) => copy,
+                Err(error) => {
+                    let why = said(error)?;
+                    self.troubles.push(format!("{} {namespace}/{name} could not be read: {why}", K::kind(&())));
+                    None
+                }
+            };
+            holders.push(copy.and_then(&members).map(|members| running.holds(members)));
+        }
+        Ok(holders.into_iter().collect())
     }
 
     /// Where nobody says which revisions there are, nobody runs static pods; where somebody does and names no node, it is not
@@ -118,15 +144,15 @@ impl Revisions<'_> {
         let client = self.client.clone();
         let (pod, status) = match namespace {
             "openshift-kube-apiserver" => {
-                let found = known(Api::<KubeAPIServer>::all(client).get_opt("cluster").await)?;
+                let found = single(Api::<KubeAPIServer>::all(client), "cluster").await?;
                 ("kube-apiserver", found.map(|it| it.status))
             }
             "openshift-kube-controller-manager" => {
-                let found = known(Api::<KubeControllerManager>::all(client).get_opt("cluster").await)?;
+                let found = single(Api::<KubeControllerManager>::all(client), "cluster").await?;
                 ("kube-controller-manager", found.map(|it| it.status))
             }
             "openshift-etcd" if !self.is_etcd_left_alone => {
-                let found = known(Api::<Etcd>::all(client).get_opt("cluster").await)?;
+                let found = single(Api::<Etcd>::all(client), "cluster").await?;
                 ("etcd", found.map(|it| it.status))
             }
             _ => return Ok(None),

@@ -5,10 +5,12 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::api::{ListParams, Patch, PatchParams, PostParams};
+use kube_client::client::Body;
 use kube_client::{Api, Client};
 use perennial_api::config::{Infrastructure, Network};
 use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
@@ -27,6 +29,7 @@ use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
 use perennial_x509::KeyPool;
 use serde_json::{Value, json};
+use tower::service_fn;
 
 pub(crate) static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
 static KEYS: LazyLock<Arc<KeyPool>> =
@@ -157,6 +160,24 @@ impl Cluster {
         Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
     }
 
+    /// A way to the same server on which some requests, by method and path, are answered by somebody else.
+    pub(crate) fn way(
+        &self,
+        refuse: impl Fn(&Method, &str) -> Option<(StatusCode, &'static str)> + Send + Sync + 'static,
+    ) -> Client {
+        let (client, refuse) = (self.client.clone(), Arc::new(refuse));
+        let service = service_fn(move |request: Request<Body>| {
+            let (client, refuse) = (client.clone(), refuse.clone());
+            async move {
+                match refuse(request.method(), request.uri().path()) {
+                    Some((code, reason)) => Ok(answer(code, reason)),
+                    None => client.send(request).await,
+                }
+            }
+        });
+        Client::new(service, "default")
+    }
+
     /// Who keeps it, and tells about it.
     pub(crate) fn runner(&self) -> Runner<'static> {
         self.runner_through(self.client.clone())
@@ -220,6 +241,16 @@ impl Cluster {
         }
         versions
     }
+}
+
+/// What a server says that refuses something.
+pub(crate) fn answer(code: StatusCode, reason: &str) -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "a fault of the test", "reason": reason, "code": code.as_u16(),
+    });
+    let body = Body::from(serde_json::to_vec(&status).unwrap());
+    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
 fn beginning() -> Arc<AtomicI64> {

@@ -1,19 +1,23 @@
 //! Whatever happens to a write, the next pass goes on from there.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
+use jiff::SignedDuration;
 use kube_client::Client;
 use kube_client::client::Body;
 use perennial_core::verify::{self, State};
-use serde_json::json;
+use perennial_operator::pass::Keeper;
+use serde_json::Value;
 use tower::service_fn;
 
-use crate::cluster::{Cluster, PLANNER};
+use crate::cluster::{Cluster, PLANNER, answer};
+use crate::judged::{Record, all_signers_were_forced, force_all_signers};
 
 /// What happens to a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// The server has an error, and nothing is written.
     Fails,
@@ -63,15 +67,6 @@ fn way(cluster: &Cluster, unlucky: usize, fault: Fault) -> Way {
     Way { client: Client::new(service, "default"), writes }
 }
 
-fn answer(code: StatusCode, reason: &str) -> Response<Body> {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "a fault of the test", "reason": reason, "code": code.as_u16(),
-    });
-    let body = Body::from(serde_json::to_vec(&status).unwrap());
-    Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
-}
-
 /// A first installation with a fault at each of its writes in turn.
 async fn install_with(fault: Fault) {
     let mut unlucky = 1;
@@ -81,7 +76,12 @@ async fn install_with(fault: Fault) {
         // What comes of it does not matter: a killed operator says nothing.
         let _ = cluster.keeper_through(way.client).pass(&()).await;
         let is_over = way.writes.load(Ordering::Relaxed) < unlucky;
-        let (passed, _) = cluster.pass().await;
+        let (mut passed, _) = cluster.pass().await;
+        if fault == Fault::Fails {
+            // The same pass went on without it, so some bundles were there without one of their signers for a moment.
+            cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+            passed = cluster.pass().await.0;
+        }
         assert!(passed.report.waiting.is_empty(), "{fault:?} at write {unlucky}: {:?}", passed.report.waiting);
         assert_eq!(passed.report.risks, [], "{fault:?} at write {unlucky}");
         for edge in verify::verify(&PLANNER, &passed.observation.snapshot) {
@@ -93,6 +93,155 @@ async fn install_with(fault: Fault) {
         unlucky += 1;
     }
     assert!(unlucky > 45, "the installation has only {unlucky} writes");
+}
+
+/// A write as it would be made without any fault: the object, and which of its versions.
+type Write = (String, usize);
+
+/// The writes of a life, numbered as they were first seen.
+#[derive(Default)]
+struct Writes {
+    numbers: BTreeMap<Write, usize>,
+    /// Which faults each of them had.
+    had: BTreeMap<Write, BTreeSet<Fault>>,
+}
+
+/// What is known of one life on the way to its server.
+struct Life {
+    writes: Arc<Mutex<Writes>>,
+    phase: usize,
+    /// How many versions of each object were written.
+    versions: Mutex<BTreeMap<String, usize>>,
+    /// Writes that had their fault, and are left in peace.
+    faulty: Mutex<BTreeSet<Write>>,
+    is_dead: AtomicBool,
+    record: Mutex<Option<Record>>,
+    judge: Keeper<'static>,
+}
+
+const FAULTS: [Fault; 4] = [Fault::Fails, Fault::AnswerIsLost, Fault::Conflicts, Fault::Kills];
+
+impl Life {
+    /// The fault of a write; each has one, and then none.
+    fn fault(&self, object: &str) -> Option<Fault> {
+        let version = self.versions.lock().unwrap().get(object).copied().unwrap_or_default();
+        let write = (object.to_owned(), version);
+        if !self.faulty.lock().unwrap().insert(write.clone()) {
+            return None;
+        }
+        let mut writes = self.writes.lock().unwrap();
+        let next = writes.numbers.len();
+        let number = *writes.numbers.entry(write.clone()).or_insert(next);
+        let fault = FAULTS[(number + self.phase) % FAULTS.len()];
+        writes.had.entry(write).or_default().insert(fault);
+        Some(fault)
+    }
+
+    async fn answer(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, kube_client::Error> {
+        if self.is_dead.load(Ordering::Relaxed) {
+            return Ok(answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"));
+        }
+        if request.method() == Method::GET {
+            return client.send(request).await;
+        }
+        let (is_new, path) = (request.method() == Method::POST, request.uri().path().to_owned());
+        let (head, body) = request.into_parts();
+        let body = body.collect_bytes().await.unwrap();
+        let name = || serde_json::from_slice::<Value>(&body).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+        let object = if is_new { format!("{path}/{}", name()) } else { path };
+        let fault = self.fault(&object);
+        match fault {
+            Some(Fault::Fails) => return Ok(answer(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
+            Some(Fault::Conflicts) => return Ok(answer(StatusCode::CONFLICT, "Conflict")),
+            Some(Fault::AnswerIsLost | Fault::Kills) | None => {}
+        }
+        let answered = client.send(Request::from_parts(head, Body::from(body.to_vec()))).await?;
+        assert!(answered.status().is_success(), "{object}: {}", answered.status());
+        *self.versions.lock().unwrap().entry(object.clone()).or_default() += 1;
+        self.look(&format!("{object} with {fault:?}")).await;
+        match fault {
+            Some(Fault::AnswerIsLost) => Ok(answer(StatusCode::GATEWAY_TIMEOUT, "Timeout")),
+            Some(Fault::Kills) => {
+                self.is_dead.store(true, Ordering::Relaxed);
+                Ok(answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"))
+            }
+            _ => Ok(answered),
+        }
+    }
+
+    /// After every write every edge holds.
+    async fn look(&self, label: &str) {
+        let (found, _) = self.judge.look().await.unwrap();
+        for edge in verify::verify(&PLANNER, &found.snapshot) {
+            assert!(!matches!(edge.state, State::Broken(_)), "after {label}: {edge:?}");
+        }
+        if let Some(record) = self.record.lock().unwrap().as_mut() {
+            record.note(&found, label);
+        }
+    }
+}
+
+/// A month after every signer was forced to rotate, with a fault at each write. In four lives each write has each fault.
+#[tokio::test]
+async fn a_rotation_of_every_signer_goes_on_after_each_fault_at_each_write() {
+    let writes = Arc::new(Mutex::new(Writes::default()));
+    for phase in 0..FAULTS.len() {
+        let cluster = Cluster::embedded().await;
+        cluster.pass().await;
+        cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+        force_all_signers(&cluster).await;
+        let life = Arc::new(Life {
+            writes: writes.clone(),
+            phase,
+            versions: Mutex::default(),
+            faulty: Mutex::default(),
+            is_dead: AtomicBool::new(false),
+            record: Mutex::new((phase == 0).then(Record::default)),
+            judge: cluster.keeper(),
+        });
+        live(&cluster, &life).await;
+        all_signers_were_forced(&cluster).await;
+        let (_, text) = cluster.pass().await;
+        assert_eq!(text, "", "everything was done");
+        if let Some(record) = life.record.lock().unwrap().take() {
+            record.judge(1000);
+        };
+    }
+    let writes = writes.lock().unwrap();
+    let whole = writes.had.values().filter(|had| had.len() == FAULTS.len()).count();
+    assert!(whole > 90, "only {whole} of {} writes had each fault", writes.had.len());
+    // A pass goes on without what failed, so in one life some bundle is written once more than in another.
+    let partly = writes.had.iter().filter(|(_, had)| had.len() < FAULTS.len()).map(|((object, _), _)| object);
+    assert_eq!(partly.filter(|object| !object.contains("/configmaps/")).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// Goes on for a month: whoever was killed is started again, and what failed is tried again.
+async fn live(cluster: &Cluster, life: &Arc<Life>) {
+    let until = cluster.now() + SignedDuration::from_hours(24 * 32);
+    let start = || {
+        let (client, life) = (cluster.client.clone(), life.clone());
+        let service = service_fn(move |request: Request<Body>| {
+            let (client, life) = (client.clone(), life.clone());
+            async move { life.answer(&client, request).await }
+        });
+        cluster.keeper_through(Client::new(service, "default"))
+    };
+    let mut keeper = start();
+    let mut passes_of_an_instant = 0;
+    while cluster.now() < until {
+        let passed = keeper.pass(&()).await;
+        passes_of_an_instant += 1;
+        assert!(passes_of_an_instant < 100, "it never ends at {}", cluster.now());
+        if life.is_dead.swap(false, Ordering::Relaxed) {
+            keeper = start();
+            continue;
+        }
+        let passed = passed.unwrap();
+        if passed.failed.is_empty() && passed.report.steps.is_empty() {
+            cluster.set_now(passed.report.next_look.max(cluster.now() + SignedDuration::from_secs(1)).min(until));
+            passes_of_an_instant = 0;
+        }
+    }
 }
 
 #[tokio::test]

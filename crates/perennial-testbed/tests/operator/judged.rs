@@ -25,14 +25,14 @@ struct Version {
 
 /// Everything that was ever in any place, and what must be accepted because of it.
 #[derive(Default)]
-struct Record {
+pub(crate) struct Record {
     bundles: BTreeMap<Slot, Vec<Version>>,
     leaves: BTreeMap<Slot, Vec<Version>>,
     cases: Vec<Case>,
 }
 
 impl Record {
-    fn note(&mut self, observation: &Observation, label: &str) {
+    pub(crate) fn note(&mut self, observation: &Observation, label: &str) {
         let now = observation.snapshot.taken_at;
         let der = |ids: Vec<_>| -> Vec<Vec<u8>> {
             ids.into_iter().map(|id| observation.library.get(id).unwrap().der().to_vec()).collect()
@@ -83,7 +83,7 @@ impl Record {
         }
     }
 
-    fn judge(mut self, least: usize) {
+    pub(crate) fn judge(mut self, least: usize) {
         assert!(self.cases.len() > least, "only {} cases", self.cases.len());
         refused(Judge::Go, &self.cases);
         // The same question at another instant has the same answer, or the planner would have been in time.
@@ -151,35 +151,45 @@ async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize
     writes
 }
 
+/// Every signer of the components that are kept.
+const SIGNERS: [(&str, &str); 10] = [
+    ("openshift-kube-apiserver-operator", "aggregator-client-signer"),
+    ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer"),
+    ("openshift-kube-apiserver-operator", "localhost-serving-signer"),
+    ("openshift-kube-apiserver-operator", "service-network-serving-signer"),
+    ("openshift-kube-apiserver-operator", "loadbalancer-serving-signer"),
+    ("openshift-kube-apiserver-operator", "localhost-recovery-serving-signer"),
+    ("openshift-kube-apiserver-operator", "kube-control-plane-signer"),
+    ("openshift-kube-apiserver-operator", "node-system-admin-signer"),
+    ("openshift-kube-controller-manager-operator", "csr-signer-signer"),
+    ("openshift-kube-controller-manager-operator", "csr-signer"),
+];
+
+pub(crate) async fn force_all_signers(cluster: &Cluster) {
+    for (namespace, name) in SIGNERS {
+        let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
+        cluster.secrets(namespace).patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    }
+}
+
+pub(crate) async fn all_signers_were_forced(cluster: &Cluster) {
+    let (observation, report) = cluster.keeper().look().await.unwrap();
+    assert_eq!(report.risks, []);
+    for (namespace, name) in SIGNERS {
+        let slot: Slot = format!("{namespace}/{name}:tls.crt").parse().unwrap();
+        let state = observation.snapshot.secrets[&slot].present().unwrap();
+        assert_eq!(state.forced.as_deref(), Some("a rehearsal"), "{slot}");
+    }
+}
+
 #[tokio::test]
 async fn no_write_of_the_installation_and_of_forced_rotations_of_all_signers_breaks_an_edge() {
     let cluster = Cluster::embedded().await;
     let mut record = Record::default();
     walk(&cluster, cluster.now() + SignedDuration::from_hours(1), &mut record).await;
-    let signers = [
-        ("openshift-kube-apiserver-operator", "aggregator-client-signer"),
-        ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer"),
-        ("openshift-kube-apiserver-operator", "localhost-serving-signer"),
-        ("openshift-kube-apiserver-operator", "service-network-serving-signer"),
-        ("openshift-kube-apiserver-operator", "loadbalancer-serving-signer"),
-        ("openshift-kube-apiserver-operator", "localhost-recovery-serving-signer"),
-        ("openshift-kube-apiserver-operator", "kube-control-plane-signer"),
-        ("openshift-kube-apiserver-operator", "node-system-admin-signer"),
-        ("openshift-kube-controller-manager-operator", "csr-signer-signer"),
-        ("openshift-kube-controller-manager-operator", "csr-signer"),
-    ];
-    for (namespace, name) in signers {
-        let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
-        cluster.secrets(namespace).patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
-    }
+    force_all_signers(&cluster).await;
     let writes = walk(&cluster, cluster.now() + SignedDuration::from_hours(24 * 32), &mut record).await;
     assert!(writes > 50, "only {writes} writes");
-    let (observation, report) = cluster.keeper().look().await.unwrap();
-    assert_eq!(report.risks, []);
-    for (namespace, name) in signers {
-        let slot: Slot = format!("{namespace}/{name}:tls.crt").parse().unwrap();
-        let state = observation.snapshot.secrets[&slot].present().unwrap();
-        assert_eq!(state.forced.as_deref(), Some("a rehearsal"), "{slot}");
-    }
+    all_signers_were_forced(&cluster).await;
     record.judge(2000);
 }

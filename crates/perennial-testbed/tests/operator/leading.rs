@@ -72,3 +72,43 @@ async fn who_is_told_to_stop_ends_between_two_writes() {
     let (passed, _) = cluster.pass().await;
     assert!(passed.report.waiting.is_empty() && passed.report.risks.is_empty());
 }
+
+#[tokio::test]
+async fn a_single_pass_that_is_told_to_stop_ends_between_two_writes() {
+    let cluster = Cluster::embedded().await;
+    let secrets = cluster.secrets(NAMESPACE);
+    let stop = async {
+        while secrets.get_opt("aggregator-client-signer").await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let (passed, is_stopped) = cluster.runner().once_until(stop).await;
+    let passed = passed.unwrap();
+    assert!(is_stopped && !passed.report.steps.is_empty());
+    assert_eq!(cluster.versions().await.len(), passed.written.len(), "it knows what it wrote");
+    let (passed, is_stopped) = cluster.runner().once_until(std::future::pending()).await;
+    assert!(!is_stopped && passed.unwrap().report.steps.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_one_pass_waits_only_a_little() {
+    let cluster = Cluster::embedded().await;
+    let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
+    one.acquire(|| {}).await;
+    let begun = Instant::now();
+    assert_eq!(other.acquire_soon().await, Err("one has the lease perennial".to_owned()));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let (given, taken) = tokio::join!(one.release(), other.acquire_soon());
+    assert_eq!((given.is_ok(), taken), (true, Ok(())));
+    other.release().await.unwrap();
+    // It ended without a word, long ago.
+    one.acquire(|| {}).await;
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    let mut third = leadership(&cluster, "third");
+    third.acquire_soon().await.unwrap_err();
+    let (began, start) = (cluster.now() + SignedDuration::from_hours(1), Instant::now());
+    let later = Arc::new(move || began + SignedDuration::try_from(start.elapsed()).unwrap());
+    let mut third = Leadership::new(cluster.client.clone(), NAMESPACE, "perennial", "third".to_owned(), later);
+    third.acquire_soon().await.unwrap();
+    assert_eq!(holder(&cluster).await.as_deref(), Some("third"));
+}

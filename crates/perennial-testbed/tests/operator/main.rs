@@ -10,6 +10,7 @@ mod install;
 mod judged;
 mod leading;
 mod life;
+mod obstacles;
 mod recovery;
 mod rights;
 mod telling;

@@ -26,7 +26,7 @@ async fn wrong_type(cluster: &Cluster) {
     cluster.pass().await;
     let before = mistype(cluster).await;
     let (_, text) = cluster.pass().await;
-    assert_eq!(text, "", "nothing is issued");
+    assert_eq!(text, format!("replace {KASO}/{SIGNER} by one of the type that it should have\n"), "nothing is issued");
     let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
     assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"));
     assert_eq!(after.data, before.data);
@@ -92,7 +92,7 @@ async fn a_secret_that_cannot_be_replaced_keeps_its_content() {
     cluster.secrets(KASO).patch(SIGNER, &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     let passed = cluster.keeper().pass(&()).await.unwrap();
     assert_eq!(passed.failed.len(), 1);
-    assert!(passed.failed[0].to_string().contains("cannot be replaced"), "{}", passed.failed[0]);
+    assert!(passed.failed[0].1.to_string().contains("cannot be replaced"), "{}", passed.failed[0].1);
     assert!(cluster.secrets(KASO).get(SIGNER).await.unwrap().metadata.deletion_timestamp.is_none());
     assert!(cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap().is_none());
 }

@@ -148,7 +148,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let stop = async { drop(tokio::time::timeout(Duration::from_secs(60), used_all).await) };
     runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), stop).await;
     let (after, _) = cluster.pass().await;
-    assert!(after.observation.mistyped.is_empty());
+    assert!(after.observation.snapshot.mistyped.is_empty());
 
     // Nothing of it was refused, and nothing is granted that was not used.
     let asked = asked.lock().unwrap().clone();

@@ -1,19 +1,23 @@
 //! What people are told: events, conditions, and that the operator hears what happens.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
 use kube_client::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use perennial_api::annotations::FORCE;
 use perennial_api::config::ClusterOperator;
 use perennial_api::pki::Pki;
+use perennial_core::catalog::Component;
+use perennial_operator::status::{self, Circumstances, Claim};
 use perennial_testbed::check::promtool_check_metrics;
 use serde_json::json;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PLANNER};
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
@@ -30,7 +34,7 @@ async fn events(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
 }
 
 /// A condition of a ClusterOperator: its status, its message, and since when.
-async fn condition(cluster: &Cluster, operator: &str, type_: &str) -> (String, String, Timestamp) {
+pub(crate) async fn condition(cluster: &Cluster, operator: &str, type_: &str) -> (String, String, Timestamp) {
     let operator = Api::<ClusterOperator>::all(cluster.client.clone()).get(operator).await.unwrap();
     let conditions = operator.status.unwrap().conditions;
     let found = conditions.into_iter().find(|it| it.type_ == type_).unwrap();
@@ -100,6 +104,55 @@ async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
     let secret = cluster.secrets(KAS).get("external-loadbalancer-serving-certkey").await.unwrap();
     let hosts = &secret.metadata.annotations.unwrap()["auth.openshift.io/certificate-hostnames"];
     assert_eq!(hosts, "2001:db8::7");
+}
+
+/// What is claimed of a component from a look, before anything is written.
+async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
+    let (observation, report) = cluster.keeper().look().await.unwrap();
+    let circumstances = Circumstances { observation: &observation, report: &report, failed: &[] };
+    let claims = status::claims(&PLANNER, component, &circumstances).unwrap();
+    claims.into_iter().find(|claim| claim.type_ == type_).unwrap()
+}
+
+#[tokio::test]
+async fn a_component_makes_no_progress_by_what_another_one_does() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+    let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
+    cluster.secrets(KAS).patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    let ours = claimed(&cluster, Component::KubeApiserver, "Progressing").await;
+    assert!(ours.is_true && ours.message.contains("issue openshift-kube-apiserver/aggregator-client"), "{ours:?}");
+    let theirs = claimed(&cluster, Component::KubeControllerManager, "Progressing").await;
+    assert!(!theirs.is_true, "{theirs:?}");
+}
+
+#[tokio::test]
+async fn what_is_there_and_of_no_use_is_not_called_absent() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let garbled = json!({"data": {"tls.crt": "bm8gUEVN"}});
+    cluster.secrets(KAS).patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&garbled)).await.unwrap();
+    let available = claimed(&cluster, Component::KubeApiserver, "Available").await;
+    assert!(!available.is_true);
+    assert!(available.message.contains("openshift-kube-apiserver/aggregator-client cannot be used: "), "{available:?}");
+    cluster.secrets(KAS).delete("aggregator-client", &DeleteParams::default()).await.unwrap();
+    let available = claimed(&cluster, Component::KubeApiserver, "Available").await;
+    assert!(available.message.contains("openshift-kube-apiserver/aggregator-client is not there"), "{available:?}");
+}
+
+#[tokio::test]
+async fn the_version_is_that_of_who_runs() {
+    let cluster = Cluster::embedded().await;
+    cluster.runner().once().await.unwrap();
+    let api = Api::<ClusterOperator>::all(cluster.client.clone());
+    let versions = [json!({"name": "operator", "version": "0.0.0"}), json!({"name": "other", "version": "7"})];
+    let older = json!({"status": {"versions": versions}});
+    api.patch_status("kube-apiserver", &PatchParams::default(), &Patch::Merge(&older)).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    let found = api.get("kube-apiserver").await.unwrap().status.unwrap().versions;
+    let found: Vec<(&str, &str)> = found.iter().map(|it| (it.name.as_str(), it.version.as_str())).collect();
+    assert_eq!(found, [("operator", env!("CARGO_PKG_VERSION")), ("other", "7")]);
 }
 
 #[tokio::test]
@@ -173,6 +226,39 @@ async fn what_happens_is_heard() {
     };
     tokio::select! {
         () = runner.run(|_| {}, std::future::pending()) => {}
+        () = story => {}
+        () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
+    }
+}
+
+/// What comes with a node is watched from then on.
+#[tokio::test]
+async fn what_happens_to_objects_of_a_later_node_is_heard() {
+    let cluster = Cluster::embedded().await;
+    let runner = cluster.runner();
+    let passes = AtomicUsize::new(0);
+    let quiet = async || loop {
+        let before = passes.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if before > 0 && passes.load(Ordering::Relaxed) == before {
+            break before;
+        }
+    };
+    let story = async {
+        let before = quiet().await;
+        let labels = json!({"node-role.kubernetes.io/control-plane": ""});
+        cluster.create::<Node>(None, json!({"metadata": {"name": "m1", "labels": labels}})).await;
+        while passes.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let before = quiet().await;
+        cluster.create::<Secret>(Some("openshift-etcd"), json!({"metadata": {"name": "etcd-peer-m1"}})).await;
+        while passes.load(Ordering::Relaxed) == before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = runner.run(|_| _ = passes.fetch_add(1, Ordering::Relaxed), std::future::pending()) => {}
         () = story => {}
         () = tokio::time::sleep(Duration::from_secs(40)) => panic!("it does not hear"),
     }

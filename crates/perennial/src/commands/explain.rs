@@ -87,6 +87,7 @@ fn explain_certificate(known: &Known<'_>, row: &Row, instance: &Instance, out: &
         Observed::Absent if is_of_installation(row) => labelled("now", &succession(row), out)?,
         Observed::Absent => labelled("now", "absent", out)?,
         Observed::Unreadable { why } => labelled("now", &format!("unusable: {why}"), out)?,
+        Observed::Unknown { why } => labelled("now", &format!("not known: {why}"), out)?,
         Observed::Present(state) => print_state(known, row, state, out)?,
     }
     print_copies(known, row, instance, found, out)?;
@@ -107,7 +108,9 @@ fn key(known: &Known<'_>, row: &Row) -> String {
     let (policy, note) = match &known.snapshot.policy {
         Observed::Present(policy) => (policy.clone(), String::new()),
         Observed::Absent => (Policy::default(), "; there is no PKI resource".to_owned()),
-        Observed::Unreadable { why } => (Policy::default(), format!("; the PKI resource cannot be read: {why}")),
+        Observed::Unreadable { why } | Observed::Unknown { why } => {
+            (Policy::default(), format!("; the PKI resource cannot be read: {why}"))
+        }
     };
     let catalog = known.planner.wiring().catalog;
     let resolved = policy.resolve(catalog.override_name(row), row.usage);
@@ -193,6 +196,7 @@ fn print_copies(
             }
             (Some(Observed::Present(copied)), _) => format!("another: {}", copied.certificate.id),
             (Some(Observed::Unreadable { why }), _) => format!("unusable: {why}"),
+            (Some(Observed::Unknown { why }), _) => format!("not known: {why}"),
             (Some(Observed::Absent) | None, _) => "absent".to_owned(),
         };
         labelled("copied to", &format!("{slot}: {state} ({})", copy.delivery), out)?;
@@ -282,6 +286,7 @@ fn explain_bundle(known: &Known<'_>, id: &str, slot: &Slot, out: &mut dyn Write)
     match known.snapshot.bundles.get(slot) {
         None | Some(Observed::Absent) => labelled("now", "absent", out)?,
         Some(Observed::Unreadable { why }) => labelled("now", &format!("unusable: {why}"), out)?,
+        Some(Observed::Unknown { why }) => labelled("now", &format!("not known: {why}"), out)?,
         Some(Observed::Present(state)) => {
             for member in &state.members {
                 let end = known.snapshot.certificates.get(member).map(|it| it.validity.not_after);
@@ -317,6 +322,7 @@ fn print_edges(
             }
             State::Broken(_) => ("BROKEN".to_owned(), String::new()),
             State::Nothing => ("nothing yet".to_owned(), String::new()),
+            State::Unknown { .. } => ("not known".to_owned(), String::new()),
         };
         table.row([
             edge.verifier.to_owned(),

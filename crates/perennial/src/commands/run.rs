@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, anyhow, bail};
@@ -33,7 +33,7 @@ use crate::{clock, logging};
     ClusterOperators, and in the log: text on a terminal, JSON elsewhere.\n\n\
     Exit codes of --once:\n  \
     0   everything that can be done is done; what waits says so with perennial plan\n  \
-    1   failed\n  \
+    1   failed, stopped, or another operator is leading\n  \
     3   somebody will stop trusting somebody, before waiting can help\n  \
     4   somebody does not trust somebody")]
 pub(crate) struct Args {
@@ -79,25 +79,28 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = &*PLANNER;
     let clock: Clock = Arc::new(clock::now);
     let runner = Runner::new(planner, client.clone(), keys, args.cluster.view(), clock.clone());
-    match runner.self_test().await {
-        // Whoever runs for long waits for a cluster that is not there yet.
-        Err(RunError::Look(error)) if !args.once => warn!("{error}"),
-        tested => tested?,
-    }
-    if args.once {
-        let passed = runner.once().await?;
-        return summary(&passed, out);
-    }
-    let probes = Probes::bind(&args.probes).await?;
-    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
-    info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
-    let probes = tokio::spawn(probes.serve(runner.metrics(), client));
     let mut told = pin!(async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     });
+    let tested = tokio::select! {
+        tested = runner.self_test() => tested,
+        () = &mut told => return stopped(args.once),
+    };
+    match tested {
+        // Whoever runs for long waits for a cluster that is not there yet.
+        Err(RunError::Look(error)) if !args.once => warn!("{error}"),
+        tested => tested?,
+    }
+    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
+    if args.once {
+        return once(&runner, &mut leadership, told, out).await;
+    }
+    let probes = Probes::bind(&args.probes).await?;
+    info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
+    let probes = tokio::spawn(probes.serve(runner.metrics(), client));
     let is_leading = tokio::select! {
         () = leadership.acquire(|| runner.metrics().stand_by()) => true,
         () = &mut told => false,
@@ -118,6 +121,40 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         bail!("another operator may be leading now");
     }
     leadership.release().await.map_err(|error| anyhow!("failed to release the lease: {}", brief(&error)))?;
+    Ok(Found::Nothing)
+}
+
+/// One pass, while no other operator leads.
+async fn once(
+    runner: &Runner<'_>,
+    leadership: &mut Leadership,
+    mut told: Pin<&mut impl Future<Output = ()>>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    tokio::select! {
+        leading = leadership.acquire_soon() => leading.map_err(|why| anyhow!("another operator may be leading: {why}"))?,
+        () = &mut told => return stopped(true),
+    }
+    let stop = async {
+        tokio::select! {
+            () = told => {}
+            () = leadership.hold() => {}
+        }
+    };
+    let (passed, is_stopped) = runner.once_until(stop).await;
+    if let Err(error) = leadership.release().await {
+        warn!("failed to release the lease: {}", brief(&error));
+    }
+    let found = summary(&passed?, out)?;
+    if is_stopped { stopped(true) } else { Ok(found) }
+}
+
+/// Who was told to stop has nothing to add, unless somebody waits for what comes of it.
+fn stopped(is_awaited: bool) -> anyhow::Result<Found> {
+    info!("stopping");
+    if is_awaited {
+        bail!("stopped before everything was done");
+    }
     Ok(Found::Nothing)
 }
 
@@ -145,7 +182,7 @@ fn summary(passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
         count(written, "write"),
         count(passed.report.risks.len(), "risk")
     )?;
-    if let Some(error) = passed.failed.first() {
+    if let Some((_, error)) = passed.failed.first() {
         bail!("{} not made; the first: {error}", count(passed.failed.len(), "write"));
     }
     let severity = |at| if at <= passed.report.at { Found::Critical } else { Found::Warnings };

@@ -1,5 +1,6 @@
 //! `perennial verify`: the trust matrix: who accepts whom, until when, and how that is known.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use anyhow::Context;
@@ -89,6 +90,7 @@ fn severity(matrix: &Matrix<'_>, checked: &Checked) -> Found {
     match &checked.state {
         State::Broken(_) => Found::Critical,
         State::Holds { until, .. } if *until < matrix.warn_before => Found::Warnings,
+        State::Unknown { .. } => Found::Warnings,
         State::Holds { .. } | State::Nothing => Found::Nothing,
     }
 }
@@ -106,9 +108,20 @@ fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
     let broken = count(|state| matches!(state, State::Broken(_)));
     let nothing = count(|state| *state == State::Nothing);
     write!(out, "At {}: {} edges, {holds} hold, {broken} broken", span::instant(matrix.at), matrix.edges.len())?;
+    let unknown: Vec<&Checked> = matrix.edges.iter().filter(|it| matches!(it.state, State::Unknown { .. })).collect();
+    if !unknown.is_empty() {
+        write!(out, ", {} not known", unknown.len())?;
+    }
     match nothing {
         0 => writeln!(out, ".")?,
         _ => writeln!(out, ", {nothing} with nothing to trust or to present.")?,
+    }
+    let told = unknown.iter().filter_map(|it| match &it.state {
+        State::Unknown { object, why } => Some(format!("{object} could not be read: {why}")),
+        _ => None,
+    });
+    for text in told.collect::<BTreeSet<_>>() {
+        writeln!(out, "{text}")?;
     }
     let until = |checked: &Checked| match checked.state {
         State::Holds { until, .. } => Some(until),
@@ -117,7 +130,8 @@ fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
     if let Some((first, edge)) = matrix.edges.iter().filter_map(|it| Some((until(it)?, &it.edge))).min() {
         writeln!(out, "The first to end, unless it is renewed: {edge}, {}.", span::from_to(matrix.at, first))?;
     }
-    let soon = matrix.edges.iter().filter(|it| severity(matrix, it) == Found::Warnings).count();
+    let is_soon = |it: &&Checked| until(it).is_some() && severity(matrix, it) == Found::Warnings;
+    let soon = matrix.edges.iter().filter(is_soon).count();
     if soon > 0 {
         let within = span::text(matrix.at.duration_until(matrix.warn_before));
         writeln!(out, "Ending within {within}: {soon}, marked with *.")?;
@@ -221,6 +235,7 @@ fn short_until(state: &State) -> String {
         State::Holds { until, .. } => span::day(*until),
         State::Broken(_) => "BROKEN".to_owned(),
         State::Nothing => "nothing yet".to_owned(),
+        State::Unknown { .. } => "not known".to_owned(),
     }
 }
 

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,8 +83,21 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     if is_new {
         talk::line(format_args!("making the certificates of a new cluster"));
     }
+    let mut told = pin!(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
     // Somebody waits for the first ones.
-    let failed = first_pass(&runner(KeyPool::eager(threads(None)))?).await?;
+    let (first, is_stopped) = runner(KeyPool::eager(threads(None)))?.once_until(&mut told).await;
+    let failed = tell_failures(&first?);
+    if is_stopped {
+        talk::line(format_args!("stopping"));
+        collector.abort();
+        ensure!(!request.until_ready, "stopped before everything was in place");
+        return Ok(());
+    }
     ensure!(
         failed == 0 || !request.until_ready,
         "not everything is in place: writes that failed: {failed}; the warnings say why"
@@ -103,13 +117,7 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
                 talk::line(format_args!("warning: cannot renew the server's certificates: {error:#}"));
             }
         };
-        let stop = async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        };
-        runner.run(after_each, stop).await;
+        runner.run(after_each, told).await;
         talk::line(format_args!("stopping"));
     }
     door.close();
@@ -118,14 +126,12 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     Ok(())
 }
 
-/// Makes what is missing and what is due, the server's own certificates among it. What cannot be done now is tried again;
-/// whether there is enough to begin with is seen then. Says how many writes failed.
-async fn first_pass(runner: &Runner<'_>) -> anyhow::Result<usize> {
-    let passed = runner.once().await?;
-    for error in &passed.failed {
+/// What cannot be done now is tried again; whether there is enough to begin with is seen then. Says how many writes failed.
+fn tell_failures(passed: &Passed) -> usize {
+    for (_, error) in &passed.failed {
         talk::line(format_args!("warning: {error}"));
     }
-    Ok(passed.failed.len())
+    passed.failed.len()
 }
 
 /// Shows the server's own certificates as they are kept, while connections go on.

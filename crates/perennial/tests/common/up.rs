@@ -2,14 +2,14 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A running control plane.
+/// A running control plane, or another command.
 pub(crate) struct Up {
     child: Child,
     /// What it printed until it was up.
@@ -22,14 +22,16 @@ impl Up {
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Up {
         let mut command = up(directory, arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-        let mut said = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
         // The last thing that it says is the third thing to try.
-        while !said.contains("--watch") {
-            let count = lines.read_line(&mut said).unwrap();
-            assert_ne!(count, 0, "it ended: {said}");
-        }
+        let said = heard(child.stdout.take().unwrap(), "--watch");
         Up { child, said, directory: directory.to_owned() }
+    }
+
+    /// Starts any other command, and waits until it says this on its standard error.
+    pub(crate) fn begin(mut command: Command, wanted: &str) -> Up {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = heard(child.stderr.take().unwrap(), wanted);
+        Up { child, said, directory: PathBuf::new() }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -53,6 +55,18 @@ impl Up {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// What is said until this is; nobody listens after it.
+fn heard(from: impl Read + Send + 'static, wanted: &str) -> String {
+    let mut lines = BufReader::new(from);
+    let mut said = String::new();
+    while !said.contains(wanted) {
+        let count = lines.read_line(&mut said).unwrap();
+        assert_ne!(count, 0, "it ended: {said}");
+    }
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    said
 }
 
 impl Drop for Up {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{Pass, restarted};
-use crate::catalog::{BundleInput, Day, Delivery, Instance};
+use crate::catalog::{Bundle, BundleInput, Day, Delivery, Instance};
 use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
 use crate::plan::touched;
 use crate::plan::versions::after;
-use crate::rules::{BundleInputs, BundleReason, Observed, decide_bundle};
+use crate::rules::{BundleInputs, BundleReason, Observed, Waiting, decide_bundle};
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, CertificateId, Known, Principal};
 use crate::wiring::{EdgeWiring, foreign_slot, instances, presented_slot};
@@ -19,6 +19,10 @@ impl Pass<'_, '_> {
         let Some(wired) = self.wiring.bundle(id) else { return };
         let (bundle, home, copies) = (wired.bundle, wired.home.clone(), &wired.copies);
         if self.is_foreign(&home, id, bundle.component) {
+            return;
+        }
+        if let Err(waiting) = self.known_around_bundle(bundle, &home) {
+            self.wait(&home, id, None, waiting);
             return;
         }
         let found = self.draft.bundle(&home);
@@ -55,6 +59,37 @@ impl Pass<'_, '_> {
         }
     }
 
+    /// Whether everything is known that a decision about a bundle rests on. One that is whole keeps what is in it, and whatever
+    /// else is known can be added; one that is made again needs everything.
+    fn known_around_bundle(&self, bundle: &Bundle, home: &Slot) -> Result<(), Waiting> {
+        self.known([], [home.clone()])?;
+        if self.draft.bundle(home).present().is_some_and(|state| state.damage.is_empty()) {
+            return Ok(());
+        }
+        for input in bundle.inputs {
+            match *input {
+                BundleInput::History(signer) => {
+                    let Some(wired) = self.wiring.row(signer) else { continue };
+                    let rows = [signer].into_iter().chain(wired.signs.iter().copied());
+                    let rows = rows.filter_map(|id| self.wiring.row(id)).map(|wired| wired.row);
+                    let homes = rows.flat_map(|row| {
+                        instances(row, self.snapshot()).into_iter().map(|instance| self.wiring.home(row, &instance))
+                    });
+                    let elsewhere = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
+                    let elsewhere = elsewhere.filter(|it| it.bundle.day == Day::Two).flat_map(|it| {
+                        [it.home.clone()].into_iter().chain(it.copies.iter().map(|(slot, _)| slot.clone()))
+                    });
+                    self.known(homes, elsewhere)?;
+                }
+                BundleInput::Bundle(id) | BundleInput::First(id) => {
+                    self.known([], self.wiring.bundle(id).map(|wired| wired.home.clone()))?;
+                }
+                BundleInput::Foreign(object) => self.known([], [foreign_slot(object)])?,
+            }
+        }
+        Ok(())
+    }
+
     /// The next end of a certificate in it is when it is written again.
     fn look_at_ends(&mut self, slot: &Slot) {
         let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
@@ -73,7 +108,8 @@ impl Pass<'_, '_> {
         let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
         let step = Step::new(slot.object_text(), Action::Publish(vec![publication]), restarts);
         let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, &slot) };
-        match self.attempt(step, &touched, &[], Urgency::None) {
+        let attempted = self.unblocked(&slot).and_then(|()| self.attempt(step, &touched, &[], Urgency::None));
+        match attempted {
             Ok(()) => self.merge_last(),
             Err(waiting) => self.wait(&slot, name, None, waiting),
         }
@@ -222,7 +258,8 @@ impl Pass<'_, '_> {
         let restarts = if is_data { restarted(copy, delivery) } else { BTreeSet::new() };
         let step = Step::new(copy.object_text(), Action::CopyBundle(item), restarts);
         let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, copy) };
-        if let Err(waiting) = self.attempt(step, &touched, &[], Urgency::None) {
+        let free = self.unblocked(copy).and_then(|()| self.known([], [copy.clone()]));
+        if let Err(waiting) = free.and_then(|()| self.attempt(step, &touched, &[], Urgency::None)) {
             self.wait(copy, name, None, waiting);
         }
     }

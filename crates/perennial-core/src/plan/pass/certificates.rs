@@ -1,7 +1,7 @@
 //! Whether a signer or a certificate is issued now.
 
 use super::Pass;
-use crate::catalog::{BundleInput, Instance, Row, Signer, Span, Succession};
+use crate::catalog::{Instance, Row, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
@@ -39,6 +39,7 @@ impl<'c> Pass<'_, 'c> {
     }
 
     fn decide(&self, row: &Row, instance: &Instance, slot: &Slot) -> Result<Verdict, Waiting> {
+        self.known_around(row, slot)?;
         let settings = &self.snapshot().settings;
         let common = SignerCase {
             row,
@@ -73,6 +74,16 @@ impl<'c> Pass<'_, 'c> {
         }))
     }
 
+    /// Whether everything is known that a decision about a certificate rests on, apart from the edges that it touches.
+    fn known_around(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
+        let signer = match row.signer {
+            Signer::Itself => None,
+            Signer::Row(id) => self.wiring.row(id).map(|wired| wired.row),
+        };
+        let secrets = [slot.clone()].into_iter().chain(signer.map(|it| self.wiring.home(it, &Instance::Cluster)));
+        self.known(secrets, [Some(row), signer].into_iter().flatten().flat_map(|row| self.bundles_with(row.id)))
+    }
+
     fn hosts(&self, row: &Row, instance: &Instance) -> Result<HostSet, Waiting> {
         let hosts = row.resolve_hosts(&self.snapshot().cluster, instance);
         hosts.map(|hosts| canonical_hosts(&hosts)).map_err(|error| Waiting::Hosts { why: error.to_string() })
@@ -80,11 +91,8 @@ impl<'c> Pass<'_, 'c> {
 
     /// Whoever the bundles that go with a signer trust.
     fn trusted_with(&self, signer: &'static str) -> Vec<Principal> {
-        let Some(wired) = self.wiring.row(signer) else { return Vec::new() };
-        let direct = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id)).filter(|wired| {
-            wired.bundle.inputs.iter().any(|input| matches!(input, BundleInput::History(id) if *id == signer))
-        });
-        let members = direct.filter_map(|wired| self.draft.bundle(&wired.home).present()).flat_map(|it| &it.members);
+        let bundles = self.bundles_with(signer);
+        let members = bundles.iter().filter_map(|home| self.draft.bundle(home).present()).flat_map(|it| &it.members);
         members.filter_map(|id| self.draft.get(id)).map(|certificate| certificate.subject.clone()).collect()
     }
 
@@ -108,11 +116,20 @@ impl<'c> Pass<'_, 'c> {
         let settings = &self.snapshot().settings;
         let state = self.draft.secret(slot).present();
         let timing = state.map(|state| Timing::of(row, &identity(row, instance), state, settings.time_scale));
+        self.unblocked(slot)?;
+        self.published(row)?;
         self.breaker(slot)?;
-        if let (Observed::Unreadable { why }, Some(timing)) = (&self.snapshot().policy, timing)
-            && self.now() < timing.eighty_percent_at
-        {
-            return Err(Waiting::Policy { why: why.clone(), until: timing.eighty_percent_at });
+        match (&self.snapshot().policy, timing) {
+            (Observed::Unreadable { why } | Observed::Unknown { why }, Some(timing))
+                if self.now() < timing.eighty_percent_at =>
+            {
+                return Err(Waiting::Policy { why: why.clone(), until: timing.eighty_percent_at });
+            }
+            // The next look may know which key it should have; one that nobody can parse stays so.
+            (Observed::Unknown { why }, None) => {
+                return Err(Waiting::Unknown { object: "the PKI resource".to_owned(), why: why.clone() });
+            }
+            _ => {}
         }
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
@@ -126,6 +143,25 @@ impl<'c> Pass<'_, 'c> {
             return Err(Waiting::Pace { in_flight: self.issued });
         }
         Ok(())
+    }
+
+    /// Whether nothing keeps the signer out of its bundle. Nobody could accept what it signs; but whoever starts with nothing
+    /// does not wait for that longer than a rollout takes.
+    fn published(&self, row: &Row) -> Result<(), Waiting> {
+        let Signer::Row(signer) = row.signer else { return Ok(()) };
+        let (_, state) = self.signer(signer)?;
+        let until = self.missing_until(row);
+        let has_signer = |home: &Slot| {
+            self.draft.bundle(home).present().is_some_and(|bundle| bundle.members.contains(&state.certificate.id))
+        };
+        let without = self.bundles_with(signer).into_iter().filter(|home| !has_signer(home));
+        let blocked = without.filter_map(|home| self.unblocked(&home).err()).next();
+        match blocked {
+            Some(Waiting::Blocked { object, why, .. }) if self.now() < until => {
+                Err(Waiting::Blocked { object, why, until: Some(until) })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A few issues in a row have their reasons; many are a loop.

@@ -40,6 +40,23 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
+    /// Gives Secrets that hold what they should the type that they should have, unless they are written anyway.
+    pub(in crate::plan) fn types(&mut self) {
+        for slot in self.snapshot().mistyped.clone() {
+            let object = slot.object_text();
+            let owner = self.wiring.owner(object, self.snapshot()).and_then(|id| self.wiring.row(id));
+            let Some(row) = owner.map(|wired| wired.row) else { continue };
+            let is_written = self.report.steps.iter().any(|step| step.object == object);
+            if is_written || self.is_foreign(&slot, row.id, row.component) {
+                continue;
+            }
+            match self.unblocked(&slot) {
+                Ok(()) => self.report.steps.push(Step::new(object, Action::Retype(slot.clone()), BTreeSet::new())),
+                Err(waiting) => self.wait(&slot, row.id, None, waiting),
+            }
+        }
+    }
+
     /// Everything that belongs in an object that gathers many certificates, whatever this pass is about.
     fn gathered(&self, object: crate::catalog::Object) -> BTreeSet<Slot> {
         let mut slots = BTreeSet::new();
@@ -59,7 +76,8 @@ impl<'c> Pass<'_, 'c> {
         let restarts = restarted(&first.to, first.delivery);
         let step = |items: Vec<CopyItem>| Step::new(object, Action::CopySecret(items), restarts.clone());
         // What nothing is repeated from any more goes with the next write, or alone.
-        let mut safe = self.stale(object, first);
+        let is_free = self.unblocked(&first.to).and_then(|()| self.known([first.to.clone()], [])).is_ok();
+        let mut safe = if is_free { self.stale(object, first) } else { Vec::new() };
         let mut broken = Broken::default();
         // Each is proved by itself, so that one that must wait does not hold up the others; then all are one write.
         for it in items.iter().filter(|it| self.is_due(it)).collect::<Vec<_>>() {
@@ -67,7 +85,8 @@ impl<'c> Pass<'_, 'c> {
             let touched = touched::edges_of_leaf(self.wiring, &self.draft, it.row, &it.instance, &presented);
             let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row) };
             let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone(), alone: it.alone, first: false };
-            match self.try_out(&step(vec![item.clone()]), &touched, &[], urgency) {
+            let free = self.unblocked(&it.to).and_then(|()| self.known([it.to.clone()], []));
+            match free.and_then(|()| self.try_out(&step(vec![item.clone()]), &touched, &[], urgency)) {
                 Ok(more) => {
                     safe.push(item);
                     broken.append(more);

@@ -14,11 +14,11 @@ use super::proof::{self, Broken, Outcome, Urgency};
 use super::step::{Pending, Report, Risk, Step};
 use super::touched::{self, Touched};
 use super::versions::after;
-use crate::catalog::{Component, Day, Delivery, Instance, Row, Signer};
+use crate::catalog::{BundleInput, Component, Day, Delivery, Instance, Row, Signer};
 use crate::policy::Policy;
 use crate::rules::{Reason, SecretState, Waiting};
 use crate::snapshot::{Slot, Snapshot};
-use crate::wiring::{Wiring, instances};
+use crate::wiring::{Wiring, instances, presented_slot};
 
 /// A pass in the making.
 pub(super) struct Pass<'a, 'c> {
@@ -92,6 +92,35 @@ impl<'a, 'c> Pass<'a, 'c> {
         true
     }
 
+    /// Whether the object was tried a moment ago, in vain: it is not tried again now.
+    fn unblocked(&self, slot: &Slot) -> Result<(), Waiting> {
+        let blocked = self.snapshot().blocked.iter().find(|(blocked, _)| blocked.is_beside(slot));
+        let Some((_, why)) = blocked else { return Ok(()) };
+        Err(Waiting::Blocked { object: slot.object_text().to_owned(), why: why.clone(), until: None })
+    }
+
+    /// Whether it is known what is in these places.
+    fn known(
+        &self,
+        secrets: impl IntoIterator<Item = Slot>,
+        bundles: impl IntoIterator<Item = Slot>,
+    ) -> Result<(), Waiting> {
+        let unknown = |slot: &Slot, why: Option<&str>| {
+            why.map(|why| Waiting::Unknown { object: slot.object_text().to_owned(), why: why.to_owned() })
+        };
+        let secret = secrets.into_iter().find_map(|slot| unknown(&slot, self.draft.secret(&slot).unknown()));
+        let bundle = || bundles.into_iter().find_map(|slot| unknown(&slot, self.draft.bundle(&slot).unknown()));
+        secret.or_else(bundle).map_or(Ok(()), Err)
+    }
+
+    /// The places of the bundles that a signer is in by itself.
+    fn bundles_with(&self, signer: &str) -> Vec<Slot> {
+        let Some(wired) = self.wiring.row(signer) else { return Vec::new() };
+        let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
+        let is_direct = |input: &BundleInput| matches!(input, BundleInput::History(id) if *id == signer);
+        bundles.filter(|wired| wired.bundle.inputs.iter().any(is_direct)).map(|wired| wired.home.clone()).collect()
+    }
+
     /// The signer's place and state, if it can sign now.
     fn signer(&self, id: &'static str) -> Result<(Slot, &SecretState), Waiting> {
         let waiting = |until| Waiting::Signer { signer: id.to_owned(), until };
@@ -125,6 +154,13 @@ impl<'a, 'c> Pass<'a, 'c> {
         flow: &[Step],
         urgency: Urgency,
     ) -> Result<Broken, Waiting> {
+        // Nothing is proved about what nobody knows.
+        for touched in touched {
+            let edge = &self.wiring.edges()[touched.edge];
+            let presented =
+                self.wiring.row(edge.row).map(|it| presented_slot(it.row, edge.presents, &touched.instance));
+            self.known(presented, [edge.trust.clone()])?;
+        }
         match proof::attempt(self.wiring, &mut self.draft, step, touched, flow, urgency) {
             Outcome::Safe(broken) => Ok(broken),
             Outcome::Waits { waiting, risks, more_at } => {

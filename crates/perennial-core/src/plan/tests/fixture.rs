@@ -321,7 +321,7 @@ impl<'c> Cluster<'c> {
     pub(super) fn broken(&self) -> Vec<String> {
         let broken = |checked: Checked| match checked.state {
             State::Broken(broken) => Some(format!("{}: {broken}", checked.edge)),
-            State::Holds { .. } | State::Nothing => None,
+            State::Holds { .. } | State::Nothing | State::Unknown { .. } => None,
         };
         self.verify().into_iter().filter_map(broken).collect()
     }

@@ -12,6 +12,7 @@ mod gates;
 mod look;
 mod lost;
 mod new;
+mod obstacles;
 mod outage;
 mod policy;
 mod promotion;

@@ -30,6 +30,7 @@ fn state(cluster: &Cluster<'_>, edge: &str) -> String {
         }
         State::Broken(broken) => format!("broken: {broken}"),
         State::Nothing => "nothing".to_owned(),
+        State::Unknown { .. } => "unknown".to_owned(),
     })
 }
 

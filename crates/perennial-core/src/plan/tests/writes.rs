@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use expect_test::expect;
 
 use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues, living, tls};
-use super::text::{days, short, text};
+use super::text::{days, short, text, waiting};
 use crate::catalog::{Catalog, Span, Succession};
-use crate::plan::{Issue, Planner, Scope};
+use crate::plan::{Action, Issue, Planner, Scope};
 use crate::rules::{Observed, Reason, Waiting};
 use crate::spec::{Host, SubjectSpec};
 
@@ -287,4 +287,36 @@ fn what_is_written_twice_in_a_row_is_the_same() {
     cluster.go_to(day(3)).force("etcd-signer", "test");
     let objects = |at| cluster.plan_at(at).steps.into_iter().map(|step| step.object).collect::<Vec<_>>();
     assert_eq!(objects(day(3)), objects(day(3) + HOUR));
+}
+
+#[test]
+fn a_secret_of_another_type_is_replaced_unless_it_is_somebody_elses_or_written_anyway() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let signer = "openshift-kube-apiserver-operator/aggregator-client-signer";
+    cluster.snapshot.mistyped.insert(tls(signer));
+    let steps = cluster.settle();
+    assert_eq!(
+        steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [format!("replace {signer} by one of the type that it should have")]
+    );
+    assert!(cluster.snapshot.mistyped.is_empty());
+    cluster.snapshot.mistyped.insert(tls(signer));
+    let is_retyped =
+        |cluster: &Cluster<'_>| cluster.plan().steps.iter().any(|step| matches!(step.action, Action::Retype(_)));
+    assert!(is_retyped(&cluster));
+    let mut forced = cluster.clone();
+    forced.force("aggregator-client-signer", "test");
+    assert!(!is_retyped(&forced));
+    let mut theirs = cluster.clone();
+    theirs.snapshot.other_writers.insert(tls("openshift-kube-apiserver/aggregator-client"), "them".to_owned());
+    assert!(!is_retyped(&theirs));
+    theirs.snapshot.settings.taken_over.insert("kube-apiserver".to_owned());
+    assert!(is_retyped(&theirs));
+    cluster.snapshot.blocked.insert(tls(signer), "no quota".to_owned());
+    assert!(!is_retyped(&cluster));
+    assert_eq!(waiting(&cluster.plan()), format!("wait {signer}: {signer} could not be written: no quota\n"));
+    cluster.snapshot.blocked.clear();
+    cluster.snapshot.settings.left_alone.insert("kube-apiserver".to_owned());
+    assert!(!is_retyped(&cluster));
 }

@@ -93,6 +93,7 @@ fn item(entry: &Entry<'_>, library: &Library) -> Item {
             Observed::Present(_) => "present".to_owned(),
             Observed::Absent => "absent".to_owned(),
             Observed::Unreadable { why } => format!("unreadable: {why}"),
+            Observed::Unknown { why } => format!("not known: {why}"),
         },
         algorithm: key.map(|key| key.algorithm()),
         key_size: key.and_then(|key| key.key_size()),
