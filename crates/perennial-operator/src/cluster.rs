@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube_client::api::{ApiResource, DynamicObject, ListParams};
 use kube_client::{Api, Client, Error};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
 use perennial_api::pki;
-use perennial_core::catalog::{ClusterFacts, TimeScale};
+use perennial_core::catalog::{ClusterFacts, Object, TimeScale};
 use perennial_core::policy::Policy;
 use perennial_core::rules::Observed;
 use perennial_core::spec::Host;
@@ -25,9 +25,15 @@ pub(crate) struct ClusterState {
     pub(crate) policy: Observed<Policy>,
     /// Whether lifetimes are those of a rehearsal.
     pub(crate) is_short: bool,
+    /// How long a day of rotation should be, where somebody asks for that.
+    pub(crate) rotation_base: Option<String>,
     /// What somebody should look at.
     pub(crate) troubles: Vec<String>,
 }
+
+/// Where developers ask for other lifetimes. Clusters with it are not upgraded.
+pub(crate) const ROTATION_BASE: Object =
+    Object { namespace: "openshift-config", name: "unsupported-cert-rotation-config" };
 
 const SINGLETON: &str = "cluster";
 /// The labels of nodes of the control plane.
@@ -75,7 +81,8 @@ pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<Cluste
         Ok(_) => policy(client, &mut troubles).await?,
     };
     let is_short = is_on(gates.ok().flatten().as_ref(), "ShortCertRotation");
-    Ok(ClusterState { facts, nodes, policy, is_short, troubles })
+    let rotation_base = rotation_base(client, &mut troubles).await?;
+    Ok(ClusterState { facts, nodes, policy, is_short, rotation_base, troubles })
 }
 
 /// The lifetimes that a cluster asks for.
@@ -102,6 +109,14 @@ fn readable<T>(found: Result<T, Error>, what: &str, troubles: &mut Vec<String>) 
             Ok(Err(why))
         }
     }
+}
+
+async fn rotation_base(client: &Client, troubles: &mut Vec<String>) -> Result<Option<String>, Error> {
+    let api = Api::<ConfigMap>::namespaced(client.clone(), ROTATION_BASE.namespace);
+    let found = single(api, ROTATION_BASE.name).await;
+    let found = readable(found, &format!("ConfigMap {}/{}", ROTATION_BASE.namespace, ROTATION_BASE.name), troubles)?;
+    let data = found.unwrap_or_default().and_then(|map| map.data).unwrap_or_default();
+    Ok(data.get("base").filter(|base| !base.is_empty()).cloned())
 }
 
 /// The host of a URL, or of `host:port` without a scheme; brackets of an IPv6 address are not part of it.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::annotations::FORCE;
-use perennial_core::catalog::{BundleHome, Component, Day, ObjectName, Scope};
+use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::snapshot::{Settings, Slot, Snapshot};
 use perennial_core::trust::{CertificateId, Certificates};
@@ -45,6 +45,8 @@ pub struct Observation {
     pub library: Library,
     /// The versions of the objects on which decisions rest.
     pub objects: Objects,
+    /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
+    pub rotation_base: Option<String>,
     /// What somebody should look at.
     pub troubles: Vec<String>,
 }
@@ -62,7 +64,7 @@ impl Default for View {
 
 /// Looks at everything that the catalog names.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
-    let ClusterState { facts, nodes, policy, is_short, mut troubles } =
+    let ClusterState { facts, nodes, policy, is_short, rotation_base, mut troubles } =
         cluster::read(client, &view.service_domain).await?;
     // Certificates and annotations know whole seconds.
     let taken_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -82,11 +84,13 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
 
     let mut gathered = Gathered::default();
     let slots = wiring.secret_slots(&snapshot);
-    let secrets = read_all::<Secret>(client, slots.iter().filter(|slot| !slot.is_file()).map(Slot::object)).await?;
-    for slot in slots.iter().filter(|slot| !slot.is_file()) {
-        match secrets.get(&slot.object()) {
-            Some(Ok(Some(secret))) => gathered.secret(slot, secret),
-            Some(Err(why)) => drop(gathered.secrets.insert(slot.clone(), Observed::Unknown { why: why.clone() })),
+    let places: Vec<(&Slot, Slot)> =
+        slots.iter().filter_map(|slot| Some((slot, secret_place(wiring, slot)?))).collect();
+    let secrets = read_all::<Secret>(client, places.iter().map(|(_, place)| place.object())).await?;
+    for (slot, place) in &places {
+        match secrets.get(&place.object()) {
+            Some(Ok(Some(secret))) => gathered.secret(slot, secret, place),
+            Some(Err(why)) => drop(gathered.secrets.insert((*slot).clone(), Observed::Unknown { why: why.clone() })),
             Some(Ok(None)) | None => {}
         }
     }
@@ -121,7 +125,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
-    Ok(gathered.finish(snapshot, troubles))
+    Ok(Observation { rotation_base, ..gathered.finish(snapshot, troubles) })
 }
 
 /// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
@@ -142,6 +146,17 @@ pub(crate) fn said(error: Error) -> Result<String, Error> {
     match error {
         Error::Api(_) | Error::SerdeError(_) => Ok(brief(&error)),
         error => Err(error),
+    }
+}
+
+/// Where a certificate is read: for a file of the installation the Secret that carried it into the cluster.
+fn secret_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<Slot> {
+    if !slot.is_file() {
+        return Some(slot.clone());
+    }
+    match wiring.row(slot.key())?.row.home {
+        Home::Files { secret: Some(object), .. } => Some(Slot::tls(&object.of(&Instance::Cluster))),
+        _ => None,
     }
 }
 
@@ -217,14 +232,15 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn secret(&mut self, slot: &Slot, secret: &Secret) {
+    /// What a Secret holds for a slot, under a key of its own or of the file that it came from.
+    fn secret(&mut self, slot: &Slot, secret: &Secret, place: &Slot) {
         if let Some(writer) = writers::other(&secret.metadata) {
             self.writers.insert(slot.clone(), writer);
         }
         if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
             self.asked.insert(slot.clone(), reason.clone());
         }
-        let found = read::secret(secret, slot);
+        let found = read::secret(secret, place);
         if let Observed::Present(found) = &found {
             let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
             let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
@@ -273,7 +289,7 @@ impl Gathered {
         snapshot.other_writers = self.writers;
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
-        Observation { snapshot, library: self.library, objects: self.objects, troubles }
+        Observation { snapshot, library: self.library, objects: self.objects, rotation_base: None, troubles }
     }
 }
 

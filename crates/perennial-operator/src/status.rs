@@ -97,11 +97,23 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         true => claim("Degraded", false, "AsExpected", "certificates are kept as configured".to_owned()),
         false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
     };
-    let upgradeable = match rotating.is_empty() {
-        true => claim("Upgradeable", true, "AsExpected", String::new()),
-        false => claim("Upgradeable", false, "Rotating", "a rotation is not finished".to_owned()),
+    let base = now.observation.rotation_base.as_ref().filter(|_| component == Component::KubeApiserver);
+    let overridden = base.map(|base| {
+        format!("openshift-config/unsupported-cert-rotation-config asks for a day of {base}, which is not supported")
+    });
+    let upgradeable = match (&overridden, rotating.is_empty()) {
+        (Some(why), _) => claim("Upgradeable", false, "CertRotationBaseOverridden", why.clone()),
+        (None, true) => claim("Upgradeable", true, "AsExpected", String::new()),
+        (None, false) => claim("Upgradeable", false, "Rotating", "a rotation is not finished".to_owned()),
     };
     let mut claims = vec![available, progressing, degraded, upgradeable];
+    if component == Component::KubeApiserver {
+        let type_ = "CertRotationTimeUpgradeable";
+        claims.push(match overridden {
+            Some(why) => claim(type_, false, "CertRotationBaseOverridden", why),
+            None => claim(type_, true, "DefaultCertRotationBase", String::new()),
+        });
+    }
     claims.extend(domains(planner, component, now, &edges));
     Some(claims)
 }

@@ -14,14 +14,14 @@ use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
 use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
 use perennial_api::pki::Pki;
-use perennial_core::catalog::ObjectName;
+use perennial_core::catalog::{Instance, ObjectName};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tracing::debug;
 
-use crate::cluster::CONTROL_PLANE;
+use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
 
 /// What is watched. It changes when nodes come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,9 @@ impl Watched {
     pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Watched {
         let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| !slot.is_file());
         let maps = wiring.bundle_slots().filter(|slot| !slot.is_file());
-        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps: maps.map(|slot| slot.object()).collect() }
+        let base = ROTATION_BASE.of(&Instance::Cluster);
+        let maps = maps.map(|slot| slot.object()).chain([base]).collect();
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps }
     }
 }
 
