@@ -2,6 +2,8 @@
 //!
 //! Starting takes some seconds, so a suite starts one and runs all its cases against it.
 
+mod door;
+mod parts;
 mod process;
 
 use std::{
@@ -23,6 +25,8 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{ToolError, tools};
+pub use door::Door;
+pub use parts::{ApiServer, Etcd};
 use process::{Port, Process};
 
 /// A control plane: etcd and a kube-apiserver, with nobody in it but an administrator.
@@ -151,6 +155,10 @@ fn required(module: &str) -> &'static str {
 
 fn etcd_arguments(dir: &Path, peers: u16, clients: u16) -> Vec<String> {
     let [peers, clients] = [peers, clients].map(|port| format!("http://127.0.0.1:{port}"));
+    etcd_arguments_at(dir, &peers, &clients)
+}
+
+fn etcd_arguments_at(dir: &Path, peers: &str, clients: &str) -> Vec<String> {
     vec![
         format!("--data-dir={}", dir.join("etcd").display()),
         "--name=it".into(),

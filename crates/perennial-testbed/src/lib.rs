@@ -5,6 +5,7 @@
 //! those others. It is a dev-dependency only.
 
 pub mod check;
+pub mod files;
 pub mod judges;
 pub mod kubernetes;
 pub mod lint;

@@ -53,6 +53,11 @@ impl Process {
         self.child.try_wait()
     }
 
+    /// Asks it to end.
+    pub(super) fn ask_to_end(&self) -> Result<(), ToolError> {
+        tools::ask(Command::new("kill").args(["-TERM", &self.child.id().to_string()]), b"").map(drop)
+    }
+
     /// The last lines that it wrote.
     pub(super) fn last_words(&self) -> String {
         const LINES: usize = 20;

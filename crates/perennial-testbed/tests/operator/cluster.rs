@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 pub(crate) static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
-static KEYS: LazyLock<Arc<KeyPool>> =
+pub(crate) static KEYS: LazyLock<Arc<KeyPool>> =
     LazyLock::new(|| Arc::new(KeyPool::eager(NonZeroUsize::new(2).unwrap()).unwrap()));
 
 /// A cluster, its clock, and how it is looked at.
@@ -66,7 +66,7 @@ impl Cluster {
     }
 
     /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
-    async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
+    pub(crate) async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
         let cluster = Cluster { client, view: View::default(), now, real };
         for definition in perennial_api::crds() {
             cluster.create::<CustomResourceDefinition>(None, serde_json::to_value(definition).unwrap()).await;
@@ -148,6 +148,12 @@ impl Cluster {
         self.now.store(now.as_second(), Ordering::Relaxed);
     }
 
+    /// Its clock, as it is read elsewhere.
+    pub(crate) fn clock(&self) -> Clock {
+        let now = self.now.clone();
+        Arc::new(move || read(&now))
+    }
+
     /// Who keeps it.
     pub(crate) fn keeper(&self) -> Keeper<'static> {
         self.keeper_through(self.client.clone())
@@ -155,9 +161,7 @@ impl Cluster {
 
     /// Who keeps it through another way to the same server.
     pub(crate) fn keeper_through(&self, client: Client) -> Keeper<'static> {
-        let now = self.now.clone();
-        let clock: Clock = Arc::new(move || read(&now));
-        Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
+        Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), self.clock())
     }
 
     /// A way to the same server on which some requests, by method and path, are answered by somebody else.
@@ -185,9 +189,7 @@ impl Cluster {
 
     /// The same through another way to the same server.
     pub(crate) fn runner_through(&self, client: Client) -> Runner<'static> {
-        let now = self.now.clone();
-        let clock: Clock = Arc::new(move || read(&now));
-        Runner::new(&PLANNER, client, KEYS.clone(), self.view.clone(), clock)
+        Runner::new(&PLANNER, client, KEYS.clone(), self.view.clone(), self.clock())
     }
 
     /// A client of a service account, on a real server.
@@ -254,6 +256,7 @@ pub(crate) fn answer(code: StatusCode, reason: &str) -> Response<Body> {
 }
 
 fn beginning() -> Arc<AtomicI64> {
+pub(crate) fn beginning() -> Arc<AtomicI64> {
     let began: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
     Arc::new(AtomicI64::new(began.as_second()))
 }
@@ -263,7 +266,7 @@ fn read(clock: &AtomicI64) -> Timestamp {
 }
 
 /// Every namespace that the catalog names, but those that each cluster has.
-fn namespaces() -> BTreeSet<&'static str> {
+pub(crate) fn namespaces() -> BTreeSet<&'static str> {
     let catalog = Catalog::builtin();
     let mut names = BTreeSet::new();
     for row in &catalog.rows {

@@ -1,0 +1,200 @@
+//! The whole: a cluster is handed over to a real kube-apiserver that runs on its certificates, and lives there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+use kube_client::api::{Patch, PatchParams};
+use kube_client::{Api, Client};
+use perennial_api::annotations::FORCE;
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_core::catalog::{Catalog, Component, Home, Row, Signer};
+use perennial_core::plan::Planner;
+use perennial_core::policy::Usage;
+use perennial_operator::pass::Passed;
+use perennial_operator::run::Runner;
+use perennial_testbed::kubernetes::Door;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::callers::Caller;
+use crate::cast::{callers, check_counts, start_servers};
+use crate::cluster::{Cluster, KEYS, beginning};
+use crate::control_plane::{HotFiles, arguments, start_etcd};
+use crate::lives::{self, WITHIN};
+use crate::mint;
+use crate::moving::{administrator, move_objects, note_all};
+use crate::objects::{Key, Objects, Version, When, follow, now};
+use crate::static_pods::{
+    KAS, KCM, Runs, Status, contents, note_started, persist, revisioned, roll_out_controller_manager,
+};
+use crate::world::{World, trace};
+
+/// How long it may take until everything has been replaced.
+const DEADLINE: SignedDuration = SignedDuration::from_secs(330);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_fails_while_every_signer_and_every_certificate_is_replaced() {
+    // Who reads later than the catalog says is refused, or what follows proves nothing. One after the other: each is a whole
+    // control plane.
+    let refused = live(When::TooLate).await.expect_err("somebody read too late, and nobody minded");
+    assert!(refused.contains("401 Unauthorized") || refused.contains("UnknownIssuer"), "{refused}");
+    if let Err(failure) = live(When::Late).await {
+        panic!("{failure}");
+    }
+}
+
+/// Lives until everything has been replaced, or a request fails. Those who read late do so then.
+async fn live(late: When) -> Result<(), String> {
+    let dir = tempfile::Builder::new().prefix("consumer-").tempdir().unwrap();
+    let planner: &'static Planner<'static> = Box::leak(Box::new(Planner::new(lives::catalog())));
+    let began = Timestamp::from_second(now().as_second()).unwrap();
+    let lived = lives::lived(planner, began).await;
+    let objects = Arc::new(Objects::new());
+    note_all(&objects, &lived, began).await;
+
+    // The control plane, on the files of the cluster that lived elsewhere.
+    let etcd = start_etcd(dir.path(), &objects);
+    let hot = HotFiles::begin(dir.path(), &objects);
+    let keys = [KAS, KCM].map(|namespace| revisioned(planner.wiring().catalog, namespace));
+    let [api_server, controller_manager] = keys.map(|keys| contents(&objects, &keys));
+    let arguments = arguments(dir.path(), &etcd, &hot);
+    let runs = Runs { dir: dir.path().to_owned(), arguments, objects: objects.clone() };
+    let running = runs.start(1, &api_server).await;
+    let door = Arc::new(Door::open(running.process.port()).await.unwrap());
+    note_started(&objects, &api_server);
+    note_started(&objects, &controller_manager);
+    let (failures, mut failed) = mpsc::unbounded_channel();
+    let world = Arc::new(World::new(objects.clone(), door.port(), dir.path().to_owned(), failures));
+
+    // The cluster moves there.
+    let client = administrator(world.clone());
+    let cluster = Cluster::prepared(client.clone(), beginning(), None).await;
+    move_objects(&lived, &cluster).await;
+    let statuses = [KAS, KCM].map(|namespace| Status { client: client.clone(), namespace });
+    let metadata = json!({"metadata": {"name": "cluster"}, "spec": {}});
+    cluster.create::<KubeAPIServer>(None, metadata.clone()).await;
+    cluster.create::<KubeControllerManager>(None, metadata).await;
+    for (status, contents) in statuses.iter().zip([&api_server, &controller_manager]) {
+        status.copy(1, contents).await;
+        // Nobody is left who has not read it.
+        status.started(began - SignedDuration::from_mins(1)).await;
+        status.write(1, 0).await;
+    }
+
+    // Everybody begins.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow(objects.clone(), client.clone()));
+    let servers = start_servers(&world, &cluster, late).await;
+    let [kas, kcm] = statuses;
+    tasks.spawn(hot.keep(objects.clone(), if late == When::Late { When::Slow } else { late }));
+    tasks.spawn(press_on(planner.wiring().catalog, objects.clone(), client.clone()));
+    tasks.spawn(runs.roll_out(world.clone(), door.clone(), kas, running, api_server));
+    tasks.spawn(roll_out_controller_manager(world.clone(), kcm, controller_manager));
+    let callers: Vec<Arc<Caller>> = callers(&servers, &objects, late).into_iter().map(Arc::new).collect();
+    for caller in &callers {
+        tasks.spawn(caller.clone().ask_on(world.clone()));
+    }
+    world.tell(&format!("{} callers begin", callers.len()));
+    let runner = Runner::new(
+        planner,
+        client,
+        KEYS.clone(),
+        lives::view(&[Component::Etcd, Component::ServiceCa]),
+        Arc::new(now),
+    );
+    let teller = world.clone();
+    tasks.spawn(async move {
+        let after_each = |passed: &Passed| {
+            for (step, _) in &passed.written {
+                teller.tell(&step.to_string());
+                if !step.risks.is_empty() {
+                    teller.fail(&format!("{step} breaks something: {:?}", step.risks));
+                }
+            }
+            passed.failed.iter().for_each(|error| teller.tell(&error.to_string()));
+        };
+        runner.run(after_each, std::future::pending()).await;
+    });
+
+    let outcome = tokio::select! {
+        failure = failed.recv() => Err(failure.unwrap()),
+        Some(ended) = tasks.join_next() => Err(format!("somebody ended: {ended:?}")),
+        outcome = everything_is_replaced(planner.wiring().catalog, &objects, began) => outcome,
+    };
+    tasks.shutdown().await;
+    outcome?;
+    trace(&check_counts(&callers, &servers));
+    trace(&format!("it took {} s", began.duration_until(now()).as_secs()));
+    Ok(())
+}
+
+/// Wants everything below a signer replaced as soon as the signer has been, so that nothing but the proof holds it back until
+/// everybody trusts the new one. Ends never.
+async fn press_on(catalog: &'static Catalog, objects: Arc<Objects>, client: Client) {
+    let mut changes = objects.changes();
+    let mut seen = BTreeMap::new();
+    let params = PatchParams::default();
+    loop {
+        for row in catalog.rows.iter().filter(|row| lives::is_kept(row) && row.usage == Usage::Signer) {
+            let issued = issued(&objects, row);
+            if seen.insert(row.id, issued.len()).is_none_or(|before| before == issued.len()) {
+                continue;
+            }
+            let reason = format!("follows {}", issued[issued.len() - 1].facts().serial);
+            let asked = Patch::Merge(json!({"metadata": {"annotations": {FORCE: reason}}}));
+            let below = catalog.rows.iter().filter(|other| other.signer == Signer::Row(row.id));
+            for home in below.filter_map(|row| catalog.secret_of(row)) {
+                let secrets = Api::<Secret>::namespaced(client.clone(), home.namespace);
+                persist("force", || secrets.patch(home.name, &params, &asked)).await;
+            }
+        }
+        changes.changed().await.unwrap();
+    }
+}
+
+/// Waits until every certificate has been replaced and the first signers have ended, and whoever reads late has read it all.
+async fn everything_is_replaced(catalog: &Catalog, objects: &Objects, began: Timestamp) -> Result<(), String> {
+    let bundles = ["client-ca", "kube-apiserver-server-ca", "aggregator-client-ca", "kubelet-serving-ca"];
+    loop {
+        let rows = catalog.rows.iter().filter(|row| lives::is_kept(row) && !is_replaced(objects, catalog, row));
+        let old = bundles.into_iter().filter(|name| !has_retired(objects, &Key::map(KAS, name)));
+        let left: Vec<&str> = rows.map(|row| row.id).chain(old).collect();
+        if left.is_empty() {
+            break;
+        }
+        if began + DEADLINE < now() {
+            return Err(format!("these were not replaced in time: {left:?}"));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(WITHIN.unsigned_abs() + 5)).await;
+    Ok(())
+}
+
+/// Whether a certificate that was in a bundle at the beginning is not in it any more.
+fn has_retired(objects: &Objects, bundle: &Key) -> bool {
+    let versions = objects.versions(bundle);
+    let members = |version: &Version| perennial_x509::read_certificates(&version.data["ca-bundle.crt"]).unwrap();
+    let [first, last] = [members(&versions[0]), members(&versions[versions.len() - 1])];
+    first.iter().any(|member| last.iter().all(|other| other.der() != member.der()))
+}
+
+/// Whether a certificate is another one than at the beginning, and by a signer that is, too.
+fn is_replaced(objects: &Objects, catalog: &Catalog, row: &Row) -> bool {
+    let made_since = issued(objects, row).split_off(1);
+    let Some(last) = made_since.last() else { return false };
+    let Signer::Row(signer) = row.signer else { return true };
+    let signer = catalog.row(signer).unwrap();
+    issued(objects, signer)[1..].iter().any(|signer| signer.facts().subject == last.facts().issuer)
+}
+
+/// Every certificate that a row had, the first being that of the beginning.
+fn issued(objects: &Objects, row: &Row) -> Vec<perennial_x509::Certificate> {
+    let Home::Secret(home) = row.home else { return Vec::new() };
+    let versions = objects.versions(&Key::secret(home.namespace, home.name));
+    versions.iter().map(|version| mint::read(std::str::from_utf8(&version.data["tls.crt"]).unwrap())).collect()
+}

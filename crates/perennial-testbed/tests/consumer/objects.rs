@@ -1,0 +1,216 @@
+//! What is in the cluster and what was there before, so that everybody can hold what the catalog lets them hold.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use futures_util::{Stream, StreamExt};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_client::{Api, Client};
+use kube_runtime::WatchStreamExt;
+use kube_runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch;
+
+use crate::lives::WITHIN;
+
+/// An object, or what a static pod runs with of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Secret,
+    ConfigMap,
+    /// Of a ConfigMap, what the static pod of its namespace was started with.
+    Started,
+}
+
+/// When somebody reads an object again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    AtOnce,
+    /// So late that there is time for the kube-apiserver to notice that its files have changed.
+    Slow,
+    /// As late as the catalog allows, but for two seconds: the server's and the operator's clocks know whole ones.
+    Late,
+    /// Too late, by as much again.
+    TooLate,
+    Never,
+}
+
+/// A version of an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) data: Arc<BTreeMap<String, Vec<u8>>>,
+    pub(crate) at: Timestamp,
+}
+
+/// What somebody has read.
+pub(crate) struct Held {
+    pub(crate) data: Arc<BTreeMap<String, Vec<u8>>>,
+    pub(crate) is_newest: bool,
+}
+
+/// A certificate with its chain and key.
+#[derive(Clone)]
+pub(crate) struct Material {
+    pub(crate) chain: String,
+    pub(crate) key: String,
+    pub(crate) is_newest: bool,
+}
+
+/// Every version of every object.
+pub(crate) struct Objects {
+    versions: Mutex<BTreeMap<Key, Vec<Version>>>,
+    changes: watch::Sender<u64>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "kube-apiserver lives by the real clock, and so must who talks to it")]
+pub(crate) fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+impl Key {
+    pub(crate) fn secret(namespace: &str, name: &str) -> Key {
+        Key { kind: Kind::Secret, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub(crate) fn map(namespace: &str, name: &str) -> Key {
+        Key { kind: Kind::ConfigMap, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub(crate) fn started(namespace: &str, name: &str) -> Key {
+        Key { kind: Kind::Started, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl Objects {
+    pub(crate) fn new() -> Objects {
+        Objects { versions: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// Hears of every change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Notes what an object holds since an instant.
+    pub(crate) fn note(&self, key: Key, data: BTreeMap<String, Vec<u8>>, at: Timestamp) {
+        let mut versions = self.versions.lock().unwrap();
+        let versions = versions.entry(key).or_default();
+        if versions.last().is_none_or(|last| *last.data != data) {
+            versions.push(Version { data: Arc::new(data), at });
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    pub(crate) fn is_there(&self, key: &Key) -> bool {
+        self.versions.lock().unwrap().contains_key(key)
+    }
+
+    /// All that was ever there, the newest last.
+    pub(crate) fn versions(&self, key: &Key) -> Vec<Version> {
+        let versions = self.versions.lock().unwrap();
+        versions.get(key).unwrap_or_else(|| panic!("{key} was never there")).clone()
+    }
+
+    pub(crate) fn newest(&self, key: &Key) -> Arc<BTreeMap<String, Vec<u8>>> {
+        self.held(key, When::AtOnce).data
+    }
+
+    /// What somebody holds now who reads it again then.
+    pub(crate) fn held(&self, key: &Key, when: When) -> Held {
+        let versions = self.versions(key);
+        let late = match when {
+            When::AtOnce => Some(0),
+            When::Slow => Some(WITHIN - 5),
+            When::Late => Some(WITHIN - 2),
+            When::TooLate => Some(WITHIN * 2),
+            When::Never => None,
+        };
+        let latest = late.map(|late| now() - SignedDuration::from_secs(late));
+        let held = versions.iter().rposition(|version| latest.is_some_and(|latest| version.at <= latest)).unwrap_or(0);
+        // Nothing was written in the future, whatever the clocks say.
+        let held = if when == When::AtOnce { versions.len() - 1 } else { held };
+        Held { data: versions[held].data.clone(), is_newest: held + 1 == versions.len() }
+    }
+}
+
+/// Notes everything that a server has, as it changes. Ends never.
+pub(crate) async fn follow(objects: Arc<Objects>, client: Client) {
+    let note = |kind, metadata: &ObjectMeta, data| {
+        let (namespace, name) = (metadata.namespace.clone().unwrap(), metadata.name.clone().unwrap());
+        objects.note(Key { kind, namespace, name }, data, written_at(metadata));
+    };
+    let secrets = each(watcher(Api::<Secret>::all(client.clone()), watcher::Config::default()), |secret| {
+        note(Kind::Secret, &secret.metadata, data_of_secret(&secret));
+    });
+    let maps = each(watcher(Api::<ConfigMap>::all(client), watcher::Config::default()), |map| {
+        note(Kind::ConfigMap, &map.metadata, data_of_map(&map));
+    });
+    tokio::join!(secrets, maps);
+}
+
+async fn each<K>(events: impl Stream<Item = watcher::Result<Event<K>>> + Send, note: impl Fn(K)) {
+    let mut events = std::pin::pin!(events.default_backoff());
+    while let Some(event) = events.next().await {
+        // A server that ends closes its watches; the next one goes on.
+        if let Ok(Event::Apply(object) | Event::InitApply(object)) = event {
+            note(object);
+        }
+    }
+}
+
+pub(crate) fn data_of_secret(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
+    secret.data.iter().flatten().map(|(name, bytes)| (name.clone(), bytes.0.clone())).collect()
+}
+
+pub(crate) fn data_of_map(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    map.data.iter().flatten().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect()
+}
+
+/// The server says when it was.
+fn written_at(metadata: &ObjectMeta) -> Timestamp {
+    let times = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
+    times.map(|time| time.0).max().unwrap_or_else(now)
+}
+
+impl Held {
+    /// The bundle in it.
+    pub(crate) fn bundle(&self) -> String {
+        let keys = ["ca-bundle.crt", "requestheader-client-ca-file"];
+        let text = keys.iter().find_map(|key| self.data.get(*key)).expect("a bundle has a bundle in it");
+        String::from_utf8(text.clone()).unwrap()
+    }
+}
+
+impl From<Held> for Material {
+    fn from(held: Held) -> Material {
+        let text = |name: &str| String::from_utf8(held.data[name].clone()).unwrap();
+        Material { chain: text("tls.crt"), key: text("tls.key"), is_newest: held.is_newest }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// The certificates of a PEM, for people.
+pub(crate) fn describe(pem: &str) -> String {
+    let certificates = perennial_x509::read_certificates(pem.as_bytes()).unwrap();
+    let describe = |certificate: &perennial_x509::Certificate| {
+        let facts = certificate.facts();
+        let name = |name: &perennial_x509::Name| name.common_name().unwrap_or_default();
+        let (subject, issuer, end) = (name(&facts.subject), name(&facts.issuer), facts.validity.not_after);
+        format!("\n    {subject} #{} by {issuer} until {end}", &facts.serial[..facts.serial.len().min(8)])
+    };
+    certificates.iter().map(describe).collect()
+}
