@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube_client::Client;
+use perennial_core::catalog::Day;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
 use perennial_core::snapshot::Slot;
 use perennial_x509::KeyPool;
@@ -201,7 +202,9 @@ impl<'c> Keeper<'c> {
                 if self.is_stopping() {
                     return Ok(Passed { observation, report, written, failed });
                 }
-                listener.begins(&step).await;
+                if !changes.contains_key(&step.object) {
+                    listener.begins(&step).await;
+                }
                 let acted =
                     self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await;
                 let error = match acted {
@@ -260,11 +263,11 @@ impl<'c> Keeper<'c> {
     /// Where Secrets of the catalog are.
     fn namespaces(&self) -> Vec<&'static str> {
         let rows = self.planner.wiring().catalog.rows.iter();
-        let homes = rows.filter_map(|row| match row.home {
-            perennial_core::catalog::Home::Secret(object) => Some(object.namespace),
-            perennial_core::catalog::Home::Files { .. } => None,
+        let places = rows.filter(|row| row.day == Day::Two).flat_map(|row| {
+            let home = self.planner.wiring().catalog.secret_of(row);
+            home.into_iter().chain(row.copies.iter().map(|copy| copy.object)).map(|object| object.namespace)
         });
-        let mut namespaces: Vec<&'static str> = homes.filter(|namespace| !namespace.starts_with('<')).collect();
+        let mut namespaces: Vec<&'static str> = places.filter(|namespace| !namespace.starts_with('<')).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
         namespaces

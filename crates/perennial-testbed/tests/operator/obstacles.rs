@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
@@ -115,7 +116,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
         if gates.list(&ListParams::default()).await.is_err() {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let fixed = json!({"metadata": {"name": KUBELET_CA}, "immutable": true, "data": {"note": "keep"}});
     cluster.create::<ConfigMap>(Some(KASO), fixed).await;
@@ -142,7 +143,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
             break;
         }
         secrets.delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let passed = cluster.keeper().pass(&()).await.unwrap();
     let failed = failed(&passed);
@@ -291,4 +292,43 @@ async fn an_object_that_somebody_else_writes_all_the_time_is_left_to_them_and_na
         ),
         "{message}"
     );
+}
+
+/// What cannot be written is tried less and less often; what happens elsewhere is heard all the same.
+#[tokio::test]
+async fn who_waits_longer_and_longer_for_one_object_still_hears_of_the_others() {
+    let cluster = Cluster::embedded().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = tries.clone();
+    let way = cluster.way(move |method, path| {
+        let is_it = method != Method::GET && path == format!("/api/v1/namespaces/{KAS}/secrets/kubelet-client");
+        is_it.then(|| {
+            count.fetch_add(1, Ordering::Relaxed);
+            FORBIDDEN
+        })
+    });
+    cluster.pass().await;
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+    let secrets = cluster.secrets(KAS);
+    let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
+    secrets.patch("kubelet-client", &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    let runner = cluster.runner_through(way);
+    let story = async {
+        // After a second, two more, and four more: the next try would be eight later.
+        while tries.load(Ordering::Relaxed) < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        secrets.delete("aggregator-client", &DeleteParams::default()).await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(6);
+        while secrets.get_opt("aggregator-client").await.unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it does not hear");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = runner.run(|_| {}, std::future::pending()) => {}
+        () = story => {}
+        () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it does not try again"),
+    }
 }

@@ -123,6 +123,25 @@ async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn what_an_interrupted_replacement_of_a_copy_left_is_removed() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let (namespace, copy) = ("openshift-kube-controller-manager", "kube-controller-manager-client-cert-key");
+    let secrets = cluster.secrets(namespace);
+    let found = secrets.get(copy).await.unwrap();
+    let metadata = json!({
+        "name": format!("{copy}-staged"),
+        "labels": {"perennial.dev/staged": "true"},
+        "annotations": {"perennial.dev/staged-for": copy},
+    });
+    let staged = json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": found.data});
+    cluster.create::<Secret>(Some(namespace), staged).await;
+    cluster.pass().await;
+    assert!(secrets.get_opt(&format!("{copy}-staged")).await.unwrap().is_none());
+    assert_eq!(secrets.get(copy).await.unwrap().metadata.resource_version, found.metadata.resource_version);
+}
+
+#[tokio::test]
 async fn somebody_who_deletes_a_signer_again_and_again_trips_the_breaker() {
     let cluster = Cluster::embedded().await;
     let keeper = cluster.keeper();
