@@ -255,7 +255,6 @@ pub(crate) fn answer(code: StatusCode, reason: &str) -> Response<Body> {
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }
 
-fn beginning() -> Arc<AtomicI64> {
 pub(crate) fn beginning() -> Arc<AtomicI64> {
     let began: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
     Arc::new(AtomicI64::new(began.as_second()))
