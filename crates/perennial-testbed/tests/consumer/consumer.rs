@@ -115,7 +115,7 @@ async fn live(late: When) -> Result<(), String> {
                     teller.fail(&format!("{step} breaks something: {:?}", step.risks));
                 }
             }
-            passed.failed.iter().for_each(|error| teller.tell(&error.to_string()));
+            passed.failed.iter().for_each(|(_, error)| teller.tell(&error.to_string()));
         };
         runner.run(after_each, std::future::pending()).await;
     });
