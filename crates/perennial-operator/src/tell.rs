@@ -39,9 +39,14 @@ impl<'c> Teller<'c> {
         Teller { catalog, client, clock }
     }
 
-    /// On the object, and in the namespace of its operator.
+    /// In the log, on the object, and in the namespace of its operator.
     async fn emit(&self, message: Message<'_>) {
-        let ObjectRef { kind, name } = message.object;
+        let Message { object, reason, ref text, .. } = message;
+        match message.is_warning {
+            true => warn!(%object, reason, "{text}"),
+            false => info!(%object, reason, "{text}"),
+        }
+        let ObjectRef { kind, name } = object;
         let on_object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some(kind.to_string()),
@@ -100,21 +105,21 @@ impl<'c> Teller<'c> {
                 let is_root = row.is_some_and(|row| row.signer == Signer::Itself);
                 let (reason, kind) =
                     if is_root { ("SignerUpdateRequired", "signing") } else { ("TargetUpdateRequired", "target") };
-                info!(%object, row = issue.row, "Updating {kind} cert/key pair for {namespace}/{name}: {}", issue.reason);
                 let text = format!(
                     "{name} in {namespace} requires a new {kind} cert/key pair: {}{}",
                     issue.reason,
                     risks(step)
                 );
                 self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+                info!(%object, row = issue.row, "Updating {kind} cert/key pair for {namespace}/{name}");
             }
             Action::Publish(bundles) => {
                 let reasons: Vec<String> = bundles.iter().map(|bundle| bundle.reason.to_string()).collect();
                 let why = reasons.join("; ");
-                info!(%object, "Updating CA bundle for {namespace}/{name}: {why}");
                 let text = format!("{name} in {namespace} requires a new cert: {why}{}", risks(step));
                 let reason = "CABundleUpdateRequired";
                 self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+                info!(%object, "Updating CA bundle for {namespace}/{name}");
             }
             Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) => info!(%object, "{step}"),
         }
@@ -138,7 +143,6 @@ impl<'c> Teller<'c> {
             warn!(%object, forgotten, "earlier certificates are forgotten: there is no room for them");
             text.push_str(&format!("; {forgotten} earlier certificates are forgotten: there is no room for them"));
         }
-        info!(%object, "{reason}");
         let component = self.component(step);
         self.emit(Message { object, component, is_warning: false, reason, text }).await;
     }
@@ -155,7 +159,6 @@ impl<'c> Teller<'c> {
             (_, Kind::Secret) => "SecretUpdateFailed",
             (_, Kind::ConfigMap) => "ConfigMapUpdateFailed",
         };
-        warn!(%object, %error, "{reason}");
         self.emit(Message { object, component, is_warning: true, reason, text: error.to_string() }).await;
     }
 

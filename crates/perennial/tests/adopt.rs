@@ -9,13 +9,14 @@ mod common {
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use common::admin::Administrator;
 use perennial_testbed::kubernetes::ControlPlane;
 use serde_json::Value;
+use tempfile::TempDir;
 
 const CONFIG: &str = "\
 apiVersion: v1
@@ -52,15 +53,16 @@ fn bundle(admin: &Administrator, namespace: &str, name: &str) -> String {
     map["data"]["ca-bundle.crt"].as_str().unwrap().to_owned()
 }
 
-/// Whether OpenSSL accepts a leaf (with what comes behind it) by this trust.
-fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, arguments: &[&str]) {
+/// Whether OpenSSL accepts a leaf (with what comes behind it) by this trust, so much later.
+fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, purpose: &str, ahead: &str) {
     let [trust_file, leaf_file] = ["trust.pem", "leaf.pem"].map(|name| directory.join(name));
     fs::write(&trust_file, trust).unwrap();
     fs::write(&leaf_file, leaf).unwrap();
-    let mut openssl = Command::new("openssl");
-    openssl.args(["verify", "-x509_strict"]).args(arguments).arg("-CAfile").arg(&trust_file);
-    let output = openssl.arg("-untrusted").arg(&leaf_file).arg(&leaf_file).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut openssl = Command::new("faketime");
+    openssl.args(["-f", ahead, "openssl", "verify", "-x509_strict", "-purpose", purpose]);
+    openssl.arg("-CAfile").arg(&trust_file).arg("-untrusted").arg(&leaf_file).arg(&leaf_file);
+    let output = openssl.output().unwrap();
+    assert!(output.status.success(), "{ahead}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A field of the kubeconfig that the installation left to its administrator.
@@ -70,23 +72,81 @@ fn of_kubeconfig(path: &Path, field: &str) -> String {
     String::from_utf8(BASE64_STANDARD.decode(line.trim_matches('"')).unwrap()).unwrap()
 }
 
+/// A cluster that was installed, and what the installation left.
+struct Installed {
+    // Fields are dropped in this order.
+    _control_plane: ControlPlane,
+    admin: Administrator,
+    out: PathBuf,
+    top: TempDir,
+}
+
+impl Installed {
+    async fn new() -> Installed {
+        let control_plane = ControlPlane::start().await.unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let admin = Administrator::new(control_plane.kubeconfig(), top.path());
+        let [config, out] = ["install-config.yaml", "installed"].map(|name| top.path().join(name));
+        fs::write(&config, CONFIG).unwrap();
+        let paths = [config.to_str().unwrap(), out.to_str().unwrap()];
+        let installed = admin.perennial(&["install", "--install-config", paths[0], "--out", paths[1]]);
+        assert_eq!(installed.code, Some(0), "{}", installed.err);
+        admin.prepare_cluster();
+        admin.kubectl(&format!("apply -f {}", out.join("manifests").display()));
+        Installed { _control_plane: control_plane, admin, out, top }
+    }
+
+    /// One pass at a later instant, after which nothing is broken.
+    fn pass(&self, ahead: &str) -> String {
+        let passed = self.admin.perennial_later(ahead, &["run", "--once"]);
+        assert_eq!(passed.code, Some(0), "{ahead}: {}{}", passed.out, passed.err);
+        let verified = self.admin.perennial_later(ahead, &["verify"]);
+        assert!(verified.out.contains(" 0 broken,"), "{ahead}: {}{}", verified.out, verified.err);
+        passed.out
+    }
+
+    /// Whoever has a kubeconfig of the first day accepts what is served then, and is accepted.
+    fn kubeconfigs_work(&self, ahead: &str) {
+        for (kubeconfig, name) in [("kubeconfig", "external"), ("kubeconfig-kubelet", "internal")] {
+            let path = self.out.join("auth").join(kubeconfig);
+            let name = format!("{name}-loadbalancer-serving-certkey");
+            let served = secret(&self.admin, "openshift-kube-apiserver", &name);
+            let trust = of_kubeconfig(&path, "certificate-authority-data");
+            openssl_accepts(self.top.path(), &trust, &served["tls.crt"], "sslserver", ahead);
+            let client = of_kubeconfig(&path, "client-certificate-data");
+            let accepted = bundle(&self.admin, "openshift-kube-apiserver", "client-ca");
+            openssl_accepts(self.top.path(), &accepted, &client, "sslclient", ahead);
+        }
+    }
+}
+
+/// How many certificates of the bundle are of the first day.
+fn first_day(bundle: &str, file: &Path) -> usize {
+    let certificate = fs::read_to_string(file).unwrap();
+    bundle.matches(certificate.trim()).count()
+}
+
 #[tokio::test]
 async fn what_the_installation_made_is_taken_over_as_it_is() {
-    let control_plane = ControlPlane::start().await.unwrap();
-    let top = tempfile::tempdir().unwrap();
-    let admin = Administrator::new(control_plane.kubeconfig(), top.path());
-    let [config, out] = ["install-config.yaml", "installed"].map(|name| top.path().join(name));
-    fs::write(&config, CONFIG).unwrap();
-    let paths = [config.to_str().unwrap(), out.to_str().unwrap()];
-    let installed = admin.perennial(&["install", "--install-config", paths[0], "--out", paths[1]]);
-    assert_eq!(installed.code, Some(0), "{}", installed.err);
-    admin.prepare_cluster();
-    admin.kubectl(&format!("apply -f {}", out.join("manifests").display()));
+    let cluster = Installed::new().await;
+    let Installed { admin, out, .. } = &cluster;
 
     let first = admin.perennial(&["run", "--once"]);
     assert_eq!(first.code, Some(0), "{}{}", first.out, first.err);
+    // What people look for in logs.
+    for phrase in [
+        "crypto test passed",
+        "requires a new signing cert/key pair",
+        "Updating signing cert/key pair",
+        "requires a new cert:",
+        "Updating CA bundle",
+        "requires a new target cert/key pair",
+        "Updating target cert/key pair",
+    ] {
+        assert!(first.err.contains(phrase), "{phrase} is not in the log:\n{}", first.err);
+    }
     for (namespace, name, file) in SIGNERS {
-        let found = secret(&admin, namespace, name);
+        let found = secret(admin, namespace, name);
         let path = out.join("tls").join(file);
         assert_eq!(found["tls.crt"], fs::read_to_string(path.with_extension("crt")).unwrap(), "{name}");
         assert!(!first.out.contains(&format!("issue {namespace}/{name}:")), "{}", first.out);
@@ -100,28 +160,55 @@ async fn what_the_installation_made_is_taken_over_as_it_is() {
     let again = admin.perennial(&["run", "--once"]);
     assert!(again.out.starts_with("0 writes made"), "{}", again.out);
 
-    // Whoever has a kubeconfig of the first day accepts what is served now, and is accepted.
-    let serving = secret(&admin, "openshift-kube-apiserver", "external-loadbalancer-serving-certkey");
-    for (kubeconfig, name) in [("kubeconfig", "external"), ("kubeconfig-kubelet", "internal")] {
-        let path = out.join("auth").join(kubeconfig);
-        let served = secret(&admin, "openshift-kube-apiserver", &format!("{name}-loadbalancer-serving-certkey"));
-        let trust = of_kubeconfig(&path, "certificate-authority-data");
-        openssl_accepts(top.path(), &trust, &served["tls.crt"], &["-purpose", "sslserver"]);
-        let client = of_kubeconfig(&path, "client-certificate-data");
-        let accepted = bundle(&admin, "openshift-kube-apiserver", "client-ca");
-        openssl_accepts(top.path(), &accepted, &client, &["-purpose", "sslclient"]);
-    }
-    assert!(serving.contains_key("tls.key"));
+    cluster.kubeconfigs_work("+0");
 
     // That trust is known to the cluster, so a rotation of the signer is proved for those who have it, too.
-    let carried = bundle(&admin, "openshift-config", "initial-kube-apiserver-server-ca");
+    let carried = bundle(admin, "openshift-config", "initial-kube-apiserver-server-ca");
     assert_eq!(carried, fs::read_to_string(out.join("tls/kube-apiserver-complete-server-ca-bundle.crt")).unwrap());
     let planned = admin.perennial(&["rotate", "kube-apiserver-lb-signer", "--reason", "a rehearsal", "--yes"]);
     assert_eq!(planned.code, Some(0), "{}", planned.err);
     let rotated = admin.perennial(&["run", "--once"]);
     assert_eq!(rotated.code, Some(0), "{}{}", rotated.out, rotated.err);
     assert!(rotated.out.contains("loadbalancer-serving-signer: forced rotation: a rehearsal"), "{}", rotated.out);
-    let served = secret(&admin, "openshift-kube-apiserver", "external-loadbalancer-serving-certkey");
-    let trust = of_kubeconfig(&out.join("auth/kubeconfig"), "certificate-authority-data");
-    openssl_accepts(top.path(), &trust, &served["tls.crt"], &["-purpose", "sslserver"]);
+    cluster.kubeconfigs_work("+0");
+}
+
+#[tokio::test]
+async fn what_lives_for_a_day_is_followed_in_time_and_nobody_notices() {
+    let cluster = Installed::new().await;
+    let Installed { admin, out, .. } = &cluster;
+    cluster.pass("+0");
+    let [aggregator, kubelet] = ["aggregator-signer", "kubelet-signer"].map(|it| out.join(format!("tls/{it}.crt")));
+    assert!(cluster.pass("+18h").starts_with("0 writes made"), "nothing is due");
+
+    // After 80 % of a day both signers are replaced, and trusted beside those of the first day.
+    let written = cluster.pass("+20h");
+    for signer in ["aggregator-client-signer", "csr-signer-signer"] {
+        assert!(written.contains(&format!("operator/{signer}: past refresh time (80% of validity)")), "{written}");
+    }
+    let trusted = |name: &str| bundle(admin, "openshift-config-managed", name);
+    assert_eq!(first_day(&trusted("kube-apiserver-aggregator-client-ca"), &aggregator), 1);
+    assert_eq!(first_day(&trusted("csr-controller-ca"), &kubelet), 1);
+
+    // What they sign follows when everybody has the new trust.
+    let written = cluster.pass("+1225m");
+    for step in [
+        "issue openshift-kube-apiserver/aggregator-client: ",
+        "copy openshift-kube-controller-manager-operator/csr-signer to openshift-kube-controller-manager/csr-signer",
+    ] {
+        assert!(written.contains(step), "{step} is not in {written}");
+    }
+    cluster.kubeconfigs_work("+1225m");
+
+    // What has expired is trusted no longer.
+    cluster.pass("+25h");
+    assert_eq!(first_day(&trusted("kube-apiserver-aggregator-client-ca"), &aggregator), 0);
+    assert_eq!(first_day(&trusted("csr-controller-ca"), &kubelet), 0);
+
+    // A cluster that was off past the end of every leaf comes back by itself.
+    let back = admin.perennial_later("+40d", &["run", "--once"]);
+    assert!(matches!(back.code, Some(0 | 3 | 4)), "{}{}", back.out, back.err);
+    let half_an_hour_later = "+57630m";
+    cluster.pass(half_an_hour_later);
+    cluster.kubeconfigs_work(half_an_hour_later);
 }

@@ -90,6 +90,15 @@ impl Administrator {
         self.kubectl_with("apply -f -", &node.to_string());
     }
 
+    /// What perennial says about the cluster when its clock is ahead by so much, such as `+20h`: one number and one unit.
+    pub(crate) fn perennial_later(&self, ahead: &str, arguments: &[&str]) -> Said {
+        let mut command = Command::new("faketime");
+        command.args(["-f", ahead, env!("CARGO_BIN_EXE_perennial")]).args(arguments);
+        // It still waits as long as it waits.
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("KUBECONFIG", &self.kubeconfig);
+        said(command.output().unwrap())
+    }
+
     /// What perennial says about the cluster.
     pub(crate) fn perennial(&self, arguments: &[&str]) -> Said {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
