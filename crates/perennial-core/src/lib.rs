@@ -5,6 +5,7 @@
 pub mod campaign;
 pub mod catalog;
 pub mod forecast;
+pub mod injection;
 pub mod install;
 pub mod inventory;
 pub mod issuance;

@@ -9,9 +9,9 @@ const PORT: u16 = 9943;
 /// It runs as nobody in particular.
 const USER: u32 = 65532;
 
-/// What to apply besides [`crate::rbac::objects`] so that it runs.
-pub fn objects(image: &str, namespace: &str) -> Vec<Value> {
-    vec![deployment(image, namespace), service(namespace), disruptions(namespace)]
+/// What to apply besides [`crate::rbac::objects`] so that it runs, with these arguments more.
+pub fn objects(image: &str, namespace: &str, more: &[&str]) -> Vec<Value> {
+    vec![deployment(image, namespace, more), service(namespace), disruptions(namespace)]
 }
 
 fn labels() -> Value {
@@ -22,7 +22,10 @@ fn metadata(namespace: &str) -> Value {
     json!({"name": NAME, "namespace": namespace, "labels": labels()})
 }
 
-fn deployment(image: &str, namespace: &str) -> Value {
+fn deployment(image: &str, namespace: &str, more: &[&str]) -> Value {
+    let mut arguments =
+        vec!["run".to_owned(), format!("--metrics=[::]:{PORT}"), format!("--lease-namespace={namespace}")];
+    arguments.extend(more.iter().map(|it| (*it).to_owned()));
     let control_plane = "node-role.kubernetes.io/control-plane";
     let apart = json!({
         "weight": 100,
@@ -53,11 +56,7 @@ fn deployment(image: &str, namespace: &str) -> Value {
                     "containers": [{
                         "name": NAME,
                         "image": image,
-                        "args": [
-                            "run",
-                            format!("--metrics=[::]:{PORT}"),
-                            format!("--lease-namespace={namespace}"),
-                        ],
+                        "args": arguments,
                         "ports": [{"name": "metrics", "containerPort": PORT}],
                         "livenessProbe": liveness,
                         "readinessProbe": probe("/readyz"),

@@ -9,6 +9,7 @@ pub mod ask;
 pub mod callers;
 mod cluster;
 pub mod deployment;
+pub mod inject;
 pub mod lease;
 pub mod library;
 mod memory;

@@ -38,6 +38,31 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
     objects
 }
 
+/// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
+pub fn injection(namespace: &str) -> Vec<Value> {
+    let name = format!("{NAME}-ca-injection");
+    let targets = &["get", "list", "watch", "patch"];
+    let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            rule("", &["configmaps"], &["get", "list", "watch", "update"]),
+            rule("apiregistration.k8s.io", &["apiservices"], targets),
+            rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
+            rule("admissionregistration.k8s.io", webhooks, targets),
+            rule("", &["events"], &["create"]),
+        ],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+    });
+    vec![role, binding]
+}
+
 /// What whoever reads the metrics needs: to be bound by those who know who that is.
 pub fn metrics_reader() -> Value {
     json!({

@@ -21,10 +21,10 @@ use crate::cluster::Cluster;
 const ACCOUNT: &str = "openshift-kube-apiserver-operator";
 
 /// What was asked of the server, as `namespace group/resource verb`; the namespace is empty for what has none.
-type Asked = Arc<Mutex<BTreeSet<String>>>;
+pub(crate) type Asked = Arc<Mutex<BTreeSet<String>>>;
 
 /// The same way to a server, with a record of it.
-fn recorded(client: Client) -> (Client, Asked) {
+pub(crate) fn recorded(client: Client) -> (Client, Asked) {
     let asked = Asked::default();
     let record = asked.clone();
     let service = service_fn(move |request: Request<Body>| {
@@ -69,7 +69,7 @@ fn describe(request: &Request<Body>) -> String {
 }
 
 /// What the roles grant, in the same words.
-fn granted(objects: &[Value]) -> BTreeSet<String> {
+pub(crate) fn granted(objects: &[Value]) -> BTreeSet<String> {
     let texts =
         |value: &Value| value.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect::<Vec<_>>();
     let mut granted = BTreeSet::new();
@@ -88,11 +88,11 @@ fn granted(objects: &[Value]) -> BTreeSet<String> {
 }
 
 /// The same whatever the namespace.
-fn kinds(all: &BTreeSet<String>) -> BTreeSet<String> {
+pub(crate) fn kinds(all: &BTreeSet<String>) -> BTreeSet<String> {
     all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect()
 }
 
-async fn apply(cluster: &Cluster, objects: &[Value]) {
+pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) {
     for object in objects {
         let kind = object["kind"].as_str().unwrap();
         let base = match (kind, object["metadata"]["namespace"].as_str()) {

@@ -22,14 +22,22 @@ pub(crate) struct Args {
     /// The image of the pods, which has `perennial` as its entry point; without it, only account and roles are printed
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
+
+    /// Also for `perennial run --inject-service-ca`
+    #[arg(long)]
+    inject_service_ca: bool,
 }
 
 /// Prints them as YAML.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut objects = rbac::objects(Catalog::builtin(), &args.namespace);
     objects.push(rbac::metrics_reader());
+    if args.inject_service_ca {
+        objects.extend(rbac::injection(&args.namespace));
+    }
+    let more: &[&str] = if args.inject_service_ca { &["--inject-service-ca"] } else { &[] };
     match &args.image {
-        Some(image) => objects.extend(deployment::objects(image, &args.namespace)),
+        Some(image) => objects.extend(deployment::objects(image, &args.namespace, more)),
         None => talk::line(format_args!("without --image, no Deployment is printed")),
     }
     for (index, object) in objects.iter().enumerate() {

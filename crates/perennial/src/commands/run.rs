@@ -9,11 +9,13 @@ use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
 use perennial_operator::brief;
+use perennial_operator::inject::Injector;
 use perennial_operator::lease::Leadership;
 use perennial_operator::pass::{Clock, Passed};
 use perennial_operator::run::{RunError, Runner};
 use perennial_x509::{KeyPool, random};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::cluster::{ClusterArgs, runtime};
@@ -43,6 +45,10 @@ pub(crate) struct Args {
     /// Do everything that can be done now, and return
     #[arg(long)]
     once: bool,
+
+    /// Give the CA bundle of Services to everybody who asks for it by an annotation, instead of whoever did so before
+    #[arg(long, conflicts_with = "once")]
+    inject_service_ca: bool,
 
     /// How many keys are generated at once [default: the cores]
     #[arg(long, value_name = "COUNT")]
@@ -98,6 +104,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     if args.once {
         return once(&runner, &mut leadership, told, out).await;
     }
+    let injector = args.inject_service_ca.then(|| Injector::new(client.clone(), Arc::new(clock::now)));
     let probes = Probes::bind(&args.probes).await?;
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
     let probes = tokio::spawn(probes.serve(runner.metrics(), client));
@@ -107,13 +114,20 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     };
     let mut is_lost = false;
     if is_leading {
+        let (stopping, mut stopped) = watch::channel(false);
         let stop = async {
             tokio::select! {
                 () = &mut told => {}
                 () = leadership.hold() => is_lost = true,
             }
+            stopping.send_replace(true);
         };
-        runner.run(|_| {}, stop).await;
+        let inject = async {
+            if let Some(injector) = &injector {
+                injector.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
+            }
+        };
+        tokio::join!(runner.run(|_| {}, stop), inject);
     }
     info!("stopping");
     probes.abort();

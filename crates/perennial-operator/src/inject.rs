@@ -1,0 +1,339 @@
+//! Gives the CA bundle of Services to everybody who asks for it by an annotation, and keeps it right.
+//!
+//! Only metadata is watched, and nothing is kept of an object but its name: whatever is heard of it, the object is read and
+//! compared, and written where it differs. A new bundle reaches all of them at once.
+
+mod change;
+mod queue;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, FuturesUnordered, SelectAll};
+use futures_util::{StreamExt, future};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::{ConfigMap, Event as KubeEvent, EventSource, ObjectReference};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube_client::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
+use kube_client::core::PartialObjectMeta;
+use kube_client::{Api, Client, Error, Resource};
+use kube_runtime::WatchStreamExt;
+use kube_runtime::watcher::{self, Event, watcher};
+use perennial_core::catalog::Object;
+use perennial_core::injection::{LEGACY_NAME, Target, Wanted};
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use self::change::Change;
+use self::queue::Queue;
+use crate::pass::Clock;
+use crate::{FIELD_MANAGER, brief};
+
+/// Where the bundle is, and under which key.
+const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
+const BUNDLE_KEY: &str = "ca-bundle.crt";
+/// What service accounts trust, in every namespace.
+const ROOTS: &str = "kube-root-ca.crt";
+const ROOTS_KEY: &str = "ca.crt";
+/// Who owns the fields that are injected, and none besides.
+const MANAGER: &str = "perennial-ca-injection";
+/// How many objects are looked at at once.
+const AT_ONCE: usize = 16;
+/// How long to wait where the bundle could not be read.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+/// Everything is looked at this often, whatever was heard.
+const RESYNC: Duration = Duration::from_secs(600);
+
+/// An object that asks for the bundle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// What it is.
+    pub target: Target,
+    /// Where it is; none for what belongs to the whole cluster.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+/// What was heard.
+enum Heard {
+    /// The bundle may be another.
+    Bundle,
+    /// Something of an object has changed.
+    Object(Key),
+}
+
+/// What came of looking at an object.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It has what it asks for, or has been given it.
+    Right,
+    /// It is gone, or asks no longer.
+    Gone,
+    /// Somebody was faster.
+    Again,
+    /// It cannot be given what it asks for.
+    Refused(String),
+}
+
+/// Gives out the bundle.
+pub struct Injector {
+    client: Client,
+    clock: Clock,
+}
+
+impl Injector {
+    /// In this cluster.
+    pub fn new(client: Client, clock: Clock) -> Injector {
+        Injector { client, clock }
+    }
+
+    /// Gives out the bundle until it is told to stop: then after the writes that are under way.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        let mut stop = pin!(stop);
+        let mut heard = self.listen();
+        let mut queue = Queue::new();
+        let mut bundle: Option<Arc<str>> = None;
+        let mut under_way = FuturesUnordered::new();
+        let mut read_at = None;
+        let mut resync = tokio::time::interval(RESYNC);
+        info!("Starting CA bundle injection");
+        loop {
+            // Without a bundle nobody is given any, and nobody loses what they have.
+            while let Some(bundle) = bundle.clone().filter(|_| under_way.len() < AT_ONCE) {
+                let Some(key) = queue.next(Instant::now()) else { break };
+                under_way.push(async move { (self.look(&key, &bundle).await, key) });
+            }
+            let due = queue.due();
+            tokio::select! {
+                () = &mut stop => break,
+                Some(what) = heard.next() => match what {
+                    Heard::Object(key) => queue.add(key),
+                    Heard::Bundle => read_at = Some(Instant::now()),
+                },
+                () = sleep_until(read_at) => match self.bundle().await {
+                    Ok(found) => {
+                        read_at = None;
+                        // One that is gone or empty is taken from nobody.
+                        if let Some(found) = found.filter(|found| bundle.as_ref() != Some(found)) {
+                            bundle = Some(found);
+                            queue.add_all();
+                        }
+                    }
+                    Err(error) => {
+                        warn!("cannot read the CA bundle of Services: {}", brief(&error));
+                        read_at = Some(Instant::now() + READ_AGAIN);
+                    }
+                },
+                Some((outcome, key)) = under_way.next() => self.settle(&mut queue, key, outcome).await,
+                _ = resync.tick() => queue.add_all(),
+                () = sleep_until(due), if under_way.len() < AT_ONCE && bundle.is_some() => {}
+            }
+        }
+        while under_way.next().await.is_some() {}
+    }
+
+    async fn settle(&self, queue: &mut Queue<Key>, key: Key, outcome: Outcome) {
+        match outcome {
+            Outcome::Right => queue.done(&key),
+            Outcome::Gone => queue.forget(&key),
+            Outcome::Again => queue.again(&key),
+            Outcome::Refused(why) => {
+                if queue.failed(&key, &why, Instant::now()) {
+                    warn!(object = %key, "cannot inject the CA bundle: {why}");
+                    self.complain(&key, why).await;
+                }
+            }
+        }
+    }
+
+    /// Gives an object what it asks for.
+    async fn look(&self, key: &Key, bundle: &str) -> Outcome {
+        let refused = |error: &Error| match error {
+            Error::Api(status) if status.code == 404 => Outcome::Gone,
+            Error::Api(status) if status.code == 409 => Outcome::Again,
+            error => Outcome::Refused(brief(error)),
+        };
+        let api = self.api(key);
+        let object = match api.get(&key.name).await {
+            Ok(object) => object,
+            Err(error) => return refused(&error),
+        };
+        let annotations = object.metadata.annotations.clone().unwrap_or_default();
+        let text = match key.target.wanted(&key.name, &annotations) {
+            None => return Outcome::Gone,
+            Some(Wanted::Bundle) => bundle.to_owned(),
+            Some(Wanted::WithServiceAccounts) => match self.roots(key).await {
+                Ok(roots) => format!("{bundle}{roots}\n"),
+                Err(why) => return Outcome::Refused(why),
+            },
+        };
+        let value = match serde_json::to_value(&object) {
+            Ok(value) => value,
+            Err(error) => return Outcome::Refused(error.to_string()),
+        };
+        let written = match change::change(key.target, &value, &text) {
+            None => return Outcome::Right,
+            Some(Change::Apply(fields)) => {
+                let params = PatchParams::apply(MANAGER).force();
+                api.patch(&key.name, &params, &Patch::Apply(fields)).await
+            }
+            Some(Change::Replace(changed)) => match serde_json::from_value::<DynamicObject>(changed) {
+                Ok(changed) => {
+                    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                    api.replace(&key.name, &params, &changed).await
+                }
+                Err(error) => return Outcome::Refused(error.to_string()),
+            },
+        };
+        match written {
+            Ok(_) => {
+                info!(object = %key, "injected the CA bundle");
+                Outcome::Right
+            }
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn api(&self, key: &Key) -> Api<DynamicObject> {
+        let resource = resource(key.target);
+        match &key.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// The bundle, if there is one.
+    async fn bundle(&self) -> Result<Option<Arc<str>>, Error> {
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), BUNDLE.namespace);
+        let text = api.get_opt(BUNDLE.name).await?.and_then(|map| map.data?.remove(BUNDLE_KEY));
+        Ok(text.filter(|text| !text.trim().is_empty()).map(Arc::from))
+    }
+
+    /// What service accounts of the same namespace trust.
+    async fn roots(&self, key: &Key) -> Result<String, String> {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let found = api.get_opt(ROOTS).await.map_err(|error| brief(&error))?;
+        let roots = found.and_then(|map| map.data?.remove(ROOTS_KEY)).filter(|text| !text.trim().is_empty());
+        roots.ok_or_else(|| format!("ConfigMap {namespace}/{ROOTS} has no {ROOTS_KEY}, which belongs to it"))
+    }
+
+    /// Everything that may change what somebody has.
+    fn listen(&self) -> SelectAll<BoxStream<'static, Heard>> {
+        let mut all = SelectAll::new();
+        all.push(self.changes::<ConfigMap>(Target::ConfigMap));
+        all.push(self.changes::<APIService>(Target::ApiService));
+        all.push(self.changes::<CustomResourceDefinition>(Target::CustomResourceDefinition));
+        all.push(self.changes::<MutatingWebhookConfiguration>(Target::MutatingWebhookConfiguration));
+        all.push(self.changes::<ValidatingWebhookConfiguration>(Target::ValidatingWebhookConfiguration));
+        // It may be there already.
+        all.push(stream::once(future::ready(Heard::Bundle)).boxed());
+        all
+    }
+
+    fn changes<K>(&self, target: Target) -> BoxStream<'static, Heard>
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
+    {
+        let events = watcher(Api::<PartialObjectMeta<K>>::all(self.client.clone()), watcher::Config::default());
+        let hear = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
+            future::ready(match event {
+                Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                    relevant(target, object.metadata)
+                }
+                // After an interruption the bundle may be another.
+                Ok(Event::InitDone) if target == Target::ConfigMap => Some(Heard::Bundle),
+                Ok(Event::Init | Event::InitDone) => None,
+                Err(error) => {
+                    debug!(?target, %error, "a watch was interrupted");
+                    None
+                }
+            })
+        };
+        events.default_backoff().filter_map(hear).boxed()
+    }
+
+    /// On the object itself, once for each thing that is wrong.
+    async fn complain(&self, key: &Key, why: String) {
+        let resource = resource(key.target);
+        // What has no namespace has its events in this one.
+        let namespace = key.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let now: Timestamp = (self.clock)();
+        let event = KubeEvent {
+            metadata: ObjectMeta {
+                generate_name: Some(format!("{}-", key.name)),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some(resource.api_version),
+                kind: Some(resource.kind),
+                namespace: key.namespace.clone(),
+                name: Some(key.name.clone()),
+                ..ObjectReference::default()
+            },
+            type_: Some("Warning".to_owned()),
+            reason: Some("CABundleInjectionFailed".to_owned()),
+            message: Some(why),
+            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
+            count: Some(1),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            ..KubeEvent::default()
+        };
+        let api = Api::<KubeEvent>::namespaced(self.client.clone(), &namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            warn!(object = %key, "failed to write an event: {}", brief(&error));
+        }
+    }
+}
+
+/// What an object that was heard of means.
+fn relevant(target: Target, metadata: ObjectMeta) -> Option<Heard> {
+    let (name, namespace) = (metadata.name?, metadata.namespace);
+    if target == Target::ConfigMap && name == BUNDLE.name && namespace.as_deref() == Some(BUNDLE.namespace) {
+        return Some(Heard::Bundle);
+    }
+    let is_asking = |name: &str, annotations: &BTreeMap<_, _>| target.wanted(name, annotations).is_some();
+    if is_asking(&name, &metadata.annotations.unwrap_or_default()) {
+        return Some(Heard::Object(Key { target, namespace, name }));
+    }
+    // Whoever has what service accounts trust has to be given the new one; whether anybody does, is seen then.
+    let is_roots = target == Target::ConfigMap && name == ROOTS;
+    is_roots.then(|| Heard::Object(Key { target, namespace, name: LEGACY_NAME.to_owned() }))
+}
+
+fn resource(target: Target) -> ApiResource {
+    match target {
+        Target::ConfigMap => ApiResource::erase::<ConfigMap>(&()),
+        Target::ApiService => ApiResource::erase::<APIService>(&()),
+        Target::CustomResourceDefinition => ApiResource::erase::<CustomResourceDefinition>(&()),
+        Target::MutatingWebhookConfiguration => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        Target::ValidatingWebhookConfiguration => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => future::pending().await,
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = resource(self.target).kind;
+        match &self.namespace {
+            Some(namespace) => write!(f, "{kind} {namespace}/{}", self.name),
+            None => write!(f, "{kind} {}", self.name),
+        }
+    }
+}
