@@ -1,6 +1,7 @@
 //! Many rotations for one reason, a few at a time: signers first, so that what they sign is replaced once.
 
-use crate::catalog::{Row, Signer};
+use crate::catalog::Row;
+use crate::policy::Usage;
 use crate::snapshot::{Slot, Snapshot};
 
 /// A certificate that should be replaced.
@@ -46,7 +47,7 @@ pub fn wave(candidates: &[Candidate<'_>], snapshot: &Snapshot, reason: &str, at_
         }
     }
     // A stable sort: otherwise the order of the catalog stays.
-    open.sort_by_key(|candidate| candidate.row.signer != Signer::Itself);
+    open.sort_by_key(|candidate| candidate.row.usage != Usage::Signer);
     let room = at_once.saturating_sub(wave.in_flight.len());
     for candidate in open {
         let to = if wave.ask.len() < room { &mut wave.ask } else { &mut wave.later };

@@ -25,8 +25,8 @@ pub struct Entry<'a> {
     pub next_rotation: Option<NextRotation>,
     /// Why it is not replaced although it is due.
     pub waiting: Option<&'a Waiting>,
-    /// The key that a new one would get.
-    pub wanted: Resolved,
+    /// The key that the policy asks for; none where nobody knows the policy.
+    pub wanted: Option<Resolved>,
 }
 
 /// When a certificate is replaced, and by which rule.
@@ -41,7 +41,11 @@ pub struct NextRotation {
 /// Every certificate of the running cluster, in the order of the catalog.
 pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a Report) -> Vec<Entry<'a>> {
     let catalog: &'a Catalog = planner.wiring().catalog;
-    let policy = snapshot.policy.present().cloned().unwrap_or_default();
+    let policy = match &snapshot.policy {
+        Observed::Present(policy) => Some(policy.clone()),
+        Observed::Absent => Some(Policy::default()),
+        Observed::Unreadable { .. } | Observed::Unknown { .. } => None,
+    };
     let mut entries = Vec::new();
     for row in catalog.rows.iter().filter(|row| row.day == Day::Two) {
         for instance in instances(row, snapshot) {
@@ -49,7 +53,7 @@ pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a 
             let Some(found) = snapshot.secrets.get(&slot) else { continue };
             let next_rotation = found.present().and_then(|state| next_rotation(row, &instance, state, snapshot));
             let waiting = report.waiting.iter().find(|pending| pending.slot == slot).map(|pending| &pending.waiting);
-            let wanted = wanted(catalog, &policy, row);
+            let wanted = policy.as_ref().map(|policy| wanted(catalog, policy, row));
             entries.push(Entry { row, instance, slot, found, next_rotation, waiting, wanted });
         }
     }

@@ -58,13 +58,12 @@ pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<Cluste
     let api_external = host("apiServerURL", status.api_server_url.as_ref());
     let api_internal = host("apiServerInternalURI", status.api_server_internal_uri.as_ref());
     let networks = network.map(service_networks).unwrap_or_default();
-    let mut service_networks = Vec::new();
-    for text in networks {
-        match text.parse::<IpNet>() {
-            Ok(network) => service_networks.push(network),
-            Err(_) => troubles.push(format!("Network cluster: the service network {text:?} is no CIDR")),
-        }
-    }
+    let parsed = networks.iter().map(|text| text.parse::<IpNet>().map_err(|_| text)).collect::<Result<Vec<_>, _>>();
+    // Some of them are not better than none: a certificate would lose the names of the others.
+    let service_networks = parsed.unwrap_or_else(|text| {
+        troubles.push(format!("Network cluster: the service network {text:?} is no CIDR"));
+        Vec::new()
+    });
     let facts = ClusterFacts {
         service_domain: service_domain.to_owned(),
         api_external,

@@ -6,8 +6,6 @@ use crate::rbac::NAME;
 
 /// Where it serves metrics and answers probes.
 const PORT: u16 = 9943;
-/// It runs as nobody in particular.
-const USER: u32 = 65532;
 
 /// What to apply besides [`crate::rbac::objects`] so that it runs, with these arguments more.
 pub fn objects(image: &str, namespace: &str, more: &[&str]) -> Vec<Value> {
@@ -52,7 +50,8 @@ fn deployment(image: &str, namespace: &str, more: &[&str]) -> Value {
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
                     // Longer than a write and the release of the lease take.
                     "terminationGracePeriodSeconds": 30,
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
+                    // As whom is for the image, or for the cluster, to say.
+                    "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "containers": [{
                         "name": NAME,
                         "image": image,

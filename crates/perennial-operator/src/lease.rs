@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube_client::api::PostParams;
 use kube_client::{Api, Client, Error};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
 use crate::brief;
@@ -48,7 +48,7 @@ impl Leadership {
         Leadership { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, clock, seen: None }
     }
 
-    /// Waits until it is ours, and says each time that somebody else has it.
+    /// Waits until it is ours, and says each time that it is not.
     pub async fn acquire(&mut self, mut standing_by: impl FnMut()) {
         let mut is_told = false;
         loop {
@@ -57,15 +57,14 @@ impl Leadership {
                     info!(identity = self.identity, "leading");
                     return;
                 }
-                Ok(Some(holder)) => {
-                    standing_by();
-                    if !is_told {
-                        info!(holder, "waiting until another operator stops");
-                        is_told = true;
-                    }
+                Ok(Some(holder)) if !is_told => {
+                    info!(holder, "waiting until another operator stops");
+                    is_told = true;
                 }
+                Ok(Some(_)) => {}
                 Err(error) => warn!(error, "failed to read or write the lease"),
             }
+            standing_by();
             tokio::time::sleep(EVERY).await;
         }
     }
@@ -90,18 +89,23 @@ impl Leadership {
     pub async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
-            tokio::time::sleep(EVERY).await;
-            match self.attempt_in_time().await {
-                Ok(None) => renewed = Instant::now(),
+            let begun = Instant::now() + EVERY;
+            let next = async {
+                tokio::time::sleep_until(begun).await;
+                self.attempt_in_time().await
+            };
+            // Others follow when its time is over, whether an attempt is under way or not.
+            let Ok(attempted) = timeout_at(renewed + RENEW_WITHIN, next).await else {
+                warn!("the lease could not be renewed in time");
+                return;
+            };
+            match attempted {
+                Ok(None) => renewed = begun,
                 Ok(Some(holder)) => {
                     warn!(holder, "the lease was lost");
                     return;
                 }
                 Err(error) => warn!(error, "failed to renew the lease"),
-            }
-            if RENEW_WITHIN < renewed.elapsed() {
-                warn!("the lease could not be renewed in time");
-                return;
             }
         }
     }

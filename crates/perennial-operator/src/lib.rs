@@ -32,6 +32,8 @@ pub const FIELD_MANAGER: &str = "perennial";
 pub fn brief(error: &kube_client::Error) -> String {
     match error {
         kube_client::Error::Api(status) => status.message.clone(),
+        // What exactly cannot be read may be a key.
+        kube_client::Error::SerdeError(_) => "the answer is not what it should be".to_owned(),
         other => {
             let mut text = other.to_string();
             let mut source = std::error::Error::source(other);

@@ -1,7 +1,7 @@
 //! What Prometheus is told: which certificates there are, with which keys, until when, and how many were made.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ pub struct Metrics<'c> {
     clock: Clock,
     /// When the last pass ended, in seconds; the beginning of time before the first.
     last_pass: AtomicI64,
+    is_ready: AtomicBool,
     started: Timestamp,
     /// One text is made at a time, and not while the families change.
     lock: Mutex<()>,
@@ -116,6 +117,7 @@ impl<'c> Metrics<'c> {
             next_rotation,
             clock,
             last_pass: AtomicI64::new(i64::MIN),
+            is_ready: AtomicBool::new(false),
             started,
             lock: Mutex::new(()),
         }
@@ -135,13 +137,19 @@ impl<'c> Metrics<'c> {
         last.max(self.started).duration_until((self.clock)()) < PROGRESS_WITHIN
     }
 
-    /// Whether a pass has ended.
+    /// Whether a pass has ended, or another one leads.
     pub fn is_ready(&self) -> bool {
-        self.last_pass.load(Ordering::Relaxed) != i64::MIN
+        self.is_ready.load(Ordering::Relaxed)
     }
 
     /// Notes that another one leads, and that this is as it should be.
     pub fn stand_by(&self) {
+        self.is_ready.store(true, Ordering::Relaxed);
+        self.wait();
+    }
+
+    /// Notes that it cannot begin yet, and that this is nothing that starting again would help against.
+    pub fn wait(&self) {
         self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
     }
 
@@ -154,6 +162,7 @@ impl<'c> Metrics<'c> {
         for entry in inventory(planner, &passed.observation.snapshot, &passed.report) {
             self.note_entry(&entry, passed);
         }
+        self.is_ready.store(true, Ordering::Relaxed);
         self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
     }
 

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube_client::Client;
 use perennial_core::catalog::Day;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
+use perennial_core::rules::Observed;
 use perennial_core::snapshot::Slot;
 use perennial_x509::KeyPool;
 use tracing::warn;
@@ -43,6 +44,8 @@ pub struct Keeper<'c> {
     is_stopping: AtomicBool,
     /// When the last few certificates of each place were issued here.
     issues: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
+    /// Since when nobody says what the PKI resource is.
+    policy_unknown_since: Mutex<Option<Timestamp>>,
 }
 
 /// What came of a pass.
@@ -146,6 +149,7 @@ impl<'c> Keeper<'c> {
             unfinished: Mutex::new(None),
             is_stopping: AtomicBool::new(false),
             issues: Mutex::default(),
+            policy_unknown_since: Mutex::default(),
         }
     }
 
@@ -165,6 +169,11 @@ impl<'c> Keeper<'c> {
             .filter(|(slot, _)| observation.snapshot.secrets.get(slot).is_some_and(|found| found.present().is_none()));
         observation.snapshot.lost_issues = lost.collect();
         observation.snapshot.blocked = blocked.clone();
+        let is_unknown = matches!(observation.snapshot.policy, Observed::Unknown { .. });
+        let mut since = lock(&self.policy_unknown_since);
+        *since = is_unknown.then(|| since.unwrap_or(observation.snapshot.taken_at));
+        observation.snapshot.policy_unknown_since = *since;
+        drop(since);
         observation.snapshot.check(self.planner.wiring()).map_err(PassError::Settings)?;
         let report = self.planner.plan(&observation.snapshot, &Scope::All);
         Ok((observation, report))

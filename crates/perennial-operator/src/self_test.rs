@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use perennial_core::inventory::inventory;
+use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
 use perennial_core::plan::{Planner, Report};
-use perennial_core::policy::Usage;
+use perennial_core::policy::{Policy, Usage};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::spec::{CertificateSpec, Subject, Validity};
 use perennial_x509::{IssueError, KeyError, PrivateKey, self_signed, signed_by};
@@ -40,7 +40,12 @@ pub enum SelfTestError {
 
 /// Every kind of key that some certificate gets.
 pub(crate) fn configured(planner: &Planner<'_>, snapshot: &Snapshot, report: &Report) -> BTreeSet<KeySpec> {
-    inventory(planner, snapshot, report).into_iter().map(|entry| entry.wanted.key).collect()
+    // Where nobody knows the policy, the platform's is what may have to be used.
+    let key = |entry: Entry<'_>| {
+        let wanted = entry.wanted.unwrap_or_else(|| Policy::default().resolve(None, entry.row.usage));
+        wanted.key
+    };
+    inventory(planner, snapshot, report).into_iter().map(key).collect()
 }
 
 /// Makes a key, signs with it, and judges the signature.

@@ -3,7 +3,11 @@
 use std::io;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 /// How a line of the log looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -16,15 +20,21 @@ pub(crate) enum Format {
 
 /// Starts to log. `RUST_LOG` chooses what is told; by default everything of ours that people want to know.
 pub(crate) fn start(format: Format) {
-    let filter = EnvFilter::try_from_default_env()
+    let chosen = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,perennial=info,perennial_operator=info"));
-    // The client logs whole answers that it cannot read, keys among them.
-    let silent = "kube_client::client=off".parse().expect("a directive that was tried");
-    let filter = filter.add_directive(silent);
-    let log = tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter);
+    let filter = chosen.and(filter_fn(is_harmless));
+    let lines = fmt::layer().with_writer(io::stderr);
     // Whoever has started one before keeps it.
     let _ = match format {
-        Format::Text => log.with_target(false).compact().try_init(),
-        Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).try_init(),
+        Format::Text => registry().with(lines.with_target(false).compact().with_filter(filter)).try_init(),
+        Format::Json => {
+            let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            registry().with(lines.with_filter(filter)).try_init()
+        }
     };
+}
+
+/// The client logs whole answers that it cannot read, keys among them. Nobody can choose to hear that.
+fn is_harmless(metadata: &Metadata<'_>) -> bool {
+    !metadata.target().starts_with("kube_client::client")
 }

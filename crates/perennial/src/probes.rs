@@ -3,7 +3,7 @@
 
 mod tls;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,9 +60,15 @@ impl Probes {
         let files = args.metrics_cert.clone().zip(args.metrics_key.clone());
         let wants_tls = !address.ip().is_loopback() || args.metrics_tls || files.is_some();
         let tls = if wants_tls { Some(tls::Served::new(files)?) } else { None };
-        let listener = TcpListener::bind(address)
-            .await
-            .with_context(|| format!("cannot serve metrics on {address}; --metrics chooses another address"))?;
+        let bound = match TcpListener::bind(address).await {
+            // A machine without IPv6 has all addresses under this name.
+            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        };
+        let listener =
+            bound.with_context(|| format!("cannot serve metrics on {address}; --metrics chooses another address"))?;
         Ok(Probes { listener, tls })
     }
 

@@ -245,7 +245,9 @@ impl fmt::Display for Waiting {
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),
             Waiting::Unknown { object, why } => write!(f, "{object} could not be read: {why}"),
             Waiting::Blocked { object, why, .. } => write!(f, "{object} could not be written: {why}"),
-            Waiting::Policy { why, until } => write!(f, "the PKI resource cannot be read ({why}); kept until {until}"),
+            Waiting::Policy { why, until } => {
+                write!(f, "the PKI resource cannot be read ({why}); left as it is until {until}")
+            }
         }
     }
 }

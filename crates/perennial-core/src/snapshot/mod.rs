@@ -40,6 +40,9 @@ pub struct Snapshot {
     pub services: BTreeMap<Slot, Service>,
     /// The PKI resource.
     pub policy: Observed<Policy>,
+    /// Since when nobody can say what the PKI resource is, where that is so and somebody has watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_unknown_since: Option<Timestamp>,
     /// Certificates with their keys, by where they are kept.
     pub secrets: BTreeMap<Slot, Observed<SecretState>>,
     /// Bundles, by where they are kept.
@@ -156,6 +159,7 @@ impl Snapshot {
             held_bundles: BTreeMap::new(),
             other_writers: BTreeMap::new(),
             lost_issues: BTreeMap::new(),
+            policy_unknown_since: None,
             mistyped: BTreeSet::new(),
             blocked: BTreeMap::new(),
         };

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAMESPACE", default_value = "openshift-kube-apiserver-operator")]
     namespace: String,
 
-    /// The image of the pods, which has `perennial` as its entry point; without it, only account and roles are printed
+    /// The image of the pods, which has `perennial` as its entry point and the number of a user who is not root; without it, only account and roles are printed
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroUsize;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
@@ -66,6 +67,9 @@ pub(crate) struct Args {
     log_format: Option<logging::Format>,
 }
 
+/// How long to wait for a cluster that does not answer.
+const TEST_AGAIN: Duration = Duration::from_secs(5);
+
 /// Runs until it is told to stop.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let format = if io::stderr().is_terminal() { logging::Format::Text } else { logging::Format::Json };
@@ -91,14 +95,11 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
             _ = terminate.recv() => {}
         }
     });
-    let tested = tokio::select! {
-        tested = runner.self_test() => tested,
-        () = &mut told => return stopped(args.once),
-    };
-    match tested {
-        // Whoever runs for long waits for a cluster that is not there yet.
-        Err(RunError::Look(error)) if !args.once => warn!("{error}"),
-        tested => tested?,
+    if args.once {
+        tokio::select! {
+            tested = runner.self_test() => tested?,
+            () = &mut told => return stopped(true),
+        }
     }
     let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
     if args.once {
@@ -108,6 +109,10 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let probes = Probes::bind(&args.probes).await?;
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
     let probes = tokio::spawn(probes.serve(runner.metrics(), client));
+    tokio::select! {
+        tested = test(&runner) => tested?,
+        () = &mut told => return stopped(false),
+    }
     let is_leading = tokio::select! {
         () = leadership.acquire(|| runner.metrics().stand_by()) => true,
         () = &mut told => false,
@@ -136,6 +141,18 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     }
     leadership.release().await.map_err(|error| anyhow!("failed to release the lease: {}", brief(&error)))?;
     Ok(Found::Nothing)
+}
+
+/// Makes and uses a key of each kind, before any other is made. Whoever runs for long waits for a cluster that is not there yet.
+async fn test(runner: &Runner<'_>) -> Result<(), RunError> {
+    loop {
+        match runner.self_test().await {
+            Err(RunError::Look(error)) => warn!("{error}"),
+            tested => return tested,
+        }
+        runner.metrics().wait();
+        tokio::time::sleep(TEST_AGAIN).await;
+    }
 }
 
 /// One pass, while no other operator leads.

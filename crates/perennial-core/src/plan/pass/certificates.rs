@@ -1,5 +1,7 @@
 //! Whether a signer or a certificate is issued now.
 
+use jiff::Timestamp;
+
 use super::Pass;
 use crate::catalog::{Instance, Row, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
@@ -18,6 +20,8 @@ use crate::wiring::identity;
 
 /// The time in which an object is re-issued at most [`REMEMBERED_ISSUES`] times.
 const BREAKER_WINDOW: Span = Span::minutes(60);
+/// How long a PKI resource is waited for that no server tells: then it counts as one that cannot be read.
+const POLICY_PATIENCE: Span = Span::minutes(10);
 
 impl<'c> Pass<'_, 'c> {
     /// Decides about a signer or a certificate.
@@ -119,18 +123,7 @@ impl<'c> Pass<'_, 'c> {
         self.unblocked(slot)?;
         self.published(row)?;
         self.breaker(slot)?;
-        match (&self.snapshot().policy, timing) {
-            (Observed::Unreadable { why } | Observed::Unknown { why }, Some(timing))
-                if self.now() < timing.eighty_percent_at =>
-            {
-                return Err(Waiting::Policy { why: why.clone(), until: timing.eighty_percent_at });
-            }
-            // The next look may know which key it should have; one that nobody can parse stays so.
-            (Observed::Unknown { why }, None) => {
-                return Err(Waiting::Unknown { object: "the PKI resource".to_owned(), why: why.clone() });
-            }
-            _ => {}
-        }
+        self.has_policy(timing)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -143,6 +136,25 @@ impl<'c> Pass<'_, 'c> {
             return Err(Waiting::Pace { in_flight: self.issued });
         }
         Ok(())
+    }
+
+    /// Whether it is known which key it should get, or has to get one all the same: the platform's.
+    fn has_policy(&self, timing: Option<Timing>) -> Result<(), Waiting> {
+        let snapshot = self.snapshot();
+        let (Observed::Unreadable { why } | Observed::Unknown { why }) = &snapshot.policy else { return Ok(()) };
+        let wait = |until: Timestamp| Err(Waiting::Policy { why: why.clone(), until });
+        // One that nobody can parse stays so; one that was not answered may be known at the next look.
+        if matches!(snapshot.policy, Observed::Unknown { .. }) {
+            let since = snapshot.policy_unknown_since.unwrap_or(self.now());
+            let until = after(since, POLICY_PATIENCE.scaled(snapshot.settings.time_scale));
+            if self.now() < until {
+                return wait(until);
+            }
+        }
+        match timing {
+            Some(timing) if self.now() < timing.eighty_percent_at => wait(timing.eighty_percent_at),
+            _ => Ok(()),
+        }
     }
 
     /// Whether nothing keeps the signer out of its bundle. Nobody could accept what it signs; but whoever starts with nothing

@@ -257,18 +257,32 @@ fn a_bundle_that_is_whole_grows_although_one_of_its_signers_cannot_be_read() {
 fn a_policy_that_could_not_be_read_holds_up_what_is_new() {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.policy = Observed::Unknown { why: "forbidden".to_owned() };
-    let report = cluster.plan();
-    assert_eq!(report.steps, Vec::new());
-    let told = waiting(&report);
-    assert!(
-        told.contains("aggregator-client-signer (secret doesn't exist): the PKI resource could not be read: forbidden")
-    );
+    // Not for ever: after ten minutes what is missing gets the platform's keys.
+    for since in [None, Some(cluster.now() - 9 * MINUTE)] {
+        cluster.snapshot.policy_unknown_since = since;
+        let report = cluster.plan();
+        assert_eq!(report.steps, Vec::new());
+        let told = waiting(&report);
+        assert!(
+            told.contains(
+                "aggregator-client-signer (secret doesn't exist): the PKI resource cannot be read (forbidden)"
+            ),
+            "{told}"
+        );
+    }
+    cluster.snapshot.policy_unknown_since = Some(cluster.now() - 10 * MINUTE);
+    assert!(!cluster.plan().steps.is_empty());
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).force("kubelet-client", "test");
     cluster.snapshot.policy = Observed::Unknown { why: "forbidden".to_owned() };
+    cluster.snapshot.policy_unknown_since = Some(day(1));
     expect![[r#"
-        wait openshift-kube-apiserver/kubelet-client (forced rotation: test): the PKI resource cannot be read (forbidden); kept until day 24
+        wait openshift-kube-apiserver/kubelet-client (forced rotation: test): the PKI resource cannot be read (forbidden); left as it is until day 24
     "#]].assert_eq(&waiting(&cluster.plan()));
+    // One failed look is no reason for another kind of key, however old it is.
+    cluster.pass_to(day(25));
+    cluster.snapshot.policy_unknown_since = Some(cluster.now());
+    assert!(!cluster.plan().steps.iter().any(|step| step.object == KUBELET_CLIENT));
 }
 
 #[test]

@@ -39,12 +39,13 @@ struct Item {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<jiff::Timestamp>,
     /// The level of the policy that chooses the key of the next one.
-    policy_source: PolicySource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_source: Option<PolicySource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_rotation: Option<NextRotation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<String>,
-    /// Whether its key is what the policy asks for; none where there is no certificate.
+    /// Whether its key is what the policy asks for; none where there is no certificate, or nobody knows the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     compliant: Option<bool>,
 }
@@ -101,10 +102,10 @@ fn item(entry: &Entry<'_>, library: &Library) -> Item {
         signer: catalog.signer_of(entry.row).map_or(logical.name, |signer| signer.certificate),
         not_before: state.map(|state| state.certificate.validity.not_before),
         not_after: state.map(|state| state.certificate.validity.not_after),
-        policy_source: entry.wanted.source,
+        policy_source: entry.wanted.map(|wanted| wanted.source),
         next_rotation: entry.next_rotation,
         waiting: entry.waiting.map(ToString::to_string),
-        compliant: certificate.map(|_| key == Some(entry.wanted.key)),
+        compliant: certificate.and(entry.wanted).map(|wanted| key == Some(wanted.key)),
     }
 }
 
@@ -131,7 +132,7 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
         if wide {
             cells.extend([
                 item.category.to_string(),
-                item.policy_source.to_string(),
+                item.policy_source.map(|it| it.to_string()).unwrap_or_default(),
                 item.compliant.map(|it| if it { "yes" } else { "no" }.to_owned()).unwrap_or_default(),
                 item.next_rotation.map(|next| next.reason.to_owned()).unwrap_or_default(),
                 item.waiting.clone().unwrap_or_default(),

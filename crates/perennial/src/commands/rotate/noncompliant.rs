@@ -33,10 +33,7 @@ const QUIET_FOR: Duration = Duration::from_secs(90);
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let observation = args.cluster.observe(planner.wiring())?;
-    if let Observed::Unreadable { why } = &observation.snapshot.policy {
-        bail!("the PKI resource cannot be read, so nobody knows which keys are wanted: {why}");
-    }
-    let (found, wave) = stand(&planner, &observation, args);
+    let (found, wave) = stand(&planner, &observation, args)?;
     if found.is_empty() {
         talk::line(format_args!("every certificate has the key that the policy asks for"));
         return Ok(Found::Nothing);
@@ -58,7 +55,10 @@ struct Wrong {
 }
 
 /// What is wrong, and what can be done about it now.
-fn stand(planner: &Planner<'static>, observation: &Observation, args: &Args) -> (Vec<Wrong>, Wave) {
+fn stand(planner: &Planner<'static>, observation: &Observation, args: &Args) -> anyhow::Result<(Vec<Wrong>, Wave)> {
+    if let Observed::Unreadable { why } | Observed::Unknown { why } = &observation.snapshot.policy {
+        bail!("the PKI resource cannot be read, so nobody knows which keys are wanted: {why}");
+    }
     let report = planner.plan(&observation.snapshot, &Scope::All);
     let entries = inventory(planner, &observation.snapshot, &report);
     let alone = &observation.snapshot.settings.left_alone;
@@ -66,18 +66,19 @@ fn stand(planner: &Planner<'static>, observation: &Observation, args: &Args) -> 
     let found: Vec<Wrong> = kept.filter_map(|entry| wrong(entry, &observation.library)).collect();
     let candidates: Vec<Candidate<'_>> = found.iter().map(|it| Candidate { row: it.row, slot: &it.slot }).collect();
     let wave = wave(&candidates, &observation.snapshot, &args.reason, args.at_once.get());
-    (found, wave)
+    Ok((found, wave))
 }
 
 fn wrong(entry: &Entry<'_>, library: &Library) -> Option<Wrong> {
     let certificate = library.get(&entry.found.present()?.certificate.id)?;
     let has = certificate.facts().public_key.kind().spec();
-    (has != Some(entry.wanted.key)).then(|| Wrong {
+    let wanted = entry.wanted?;
+    (has != Some(wanted.key)).then(|| Wrong {
         slot: entry.slot.clone(),
         row: Catalog::builtin().row(entry.row.id).expect("an entry is about a row of the catalog"),
         has: has.map_or_else(|| "another kind".to_owned(), |key| key.to_string()),
-        wants: entry.wanted.key,
-        from: entry.wanted.source.to_string(),
+        wants: wanted.key,
+        from: wanted.source.to_string(),
     })
 }
 
@@ -128,7 +129,7 @@ fn campaign(planner: &Planner<'static>, args: &Args, out: &mut dyn Write) -> any
     let mut heard_at = Instant::now();
     loop {
         let observation = args.cluster.observe(planner.wiring())?;
-        let (found, wave) = stand(planner, &observation, args);
+        let (found, wave) = stand(planner, &observation, args)?;
         let still: BTreeSet<&Slot> = found.iter().map(|it| &it.slot).collect();
         for slot in under_way.iter().filter(|slot| !wave.in_flight.contains(slot)) {
             let is_right = !still.contains(slot);
