@@ -8,7 +8,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use jiff::Timestamp;
 use kube_client::Client;
-use perennial_core::catalog::Day;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
 use perennial_core::rules::Observed;
 use perennial_core::snapshot::Slot;
@@ -18,6 +17,7 @@ use tracing::warn;
 use crate::act::{ActError, Actor, Done, Unfinished};
 use crate::brief;
 use crate::observe::{Observation, View, observe};
+use crate::rbac::Kept;
 
 /// The instant, from whoever may know it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -254,7 +254,8 @@ impl<'c> Keeper<'c> {
         if lock(&self.unfinished).is_some() {
             return;
         }
-        let (finished, unfinished) = self.actor.finish_replacements(&self.namespaces()).await;
+        let kept = Kept::of(self.planner.wiring().catalog, &self.view.settings);
+        let (finished, unfinished) = self.actor.finish_replacements(kept.secrets).await;
         finished.iter().for_each(|object| warn!(%object, "a replacement that was interrupted is finished"));
         *lock(&self.unfinished) = Some(unfinished);
     }
@@ -267,19 +268,6 @@ impl<'c> Keeper<'c> {
         times.push((self.clock)());
         let forgotten = times.len().saturating_sub(REMEMBERED);
         times.drain(..forgotten);
-    }
-
-    /// Where Secrets of the catalog are.
-    fn namespaces(&self) -> Vec<&'static str> {
-        let rows = self.planner.wiring().catalog.rows.iter();
-        let places = rows.filter(|row| row.day == Day::Two).flat_map(|row| {
-            let home = self.planner.wiring().catalog.secret_of(row);
-            home.into_iter().chain(row.copies.iter().map(|copy| copy.object)).map(|object| object.namespace)
-        });
-        let mut namespaces: Vec<&'static str> = places.filter(|namespace| !namespace.starts_with('<')).collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        namespaces
     }
 }
 

@@ -1,10 +1,12 @@
 //! What the operator may do, and nothing else: roles with exactly the verbs that it uses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use perennial_core::catalog::{BundleHome, BundleInput, Catalog, Home, Object};
+use perennial_core::catalog::{BundleHome, BundleInput, Catalog, Component, Day, Home, Object, Succession};
+use perennial_core::snapshot::Settings;
 use serde_json::{Value, json};
 
+use crate::cluster::ROTATION_BASE;
 use crate::observe::KEPT;
 
 /// What everything of ours is called.
@@ -17,17 +19,17 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
         "metadata": {"name": NAME, "namespace": namespace},
     });
     let mut objects = vec![account, cluster_role(), binding("ClusterRole", None, namespace)];
-    let (written, read) = namespaces(catalog);
-    for name in &written {
-        objects.extend([role(name, &keeps()), binding("Role", Some(name), namespace)]);
-    }
-    for name in read.difference(&written) {
-        objects.extend([role(name, &reads()), binding("Role", Some(name), namespace)]);
+    let reach = Reach::of(catalog, |component| KEPT.contains(&component));
+    for name in reach.namespaces() {
+        objects.extend([role(name, &reach.rules(name)), binding("Role", Some(name), namespace)]);
     }
     objects.push(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": format!("{NAME}-leader"), "namespace": namespace},
-        "rules": [rule("coordination.k8s.io", &["leases"], &["get", "create", "update"])],
+        "rules": [
+            rule("coordination.k8s.io", &["leases"], &["create"]),
+            named("coordination.k8s.io", &["leases"], &["get", "update"], [NAME]),
+        ],
     }));
     objects.push(json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -36,6 +38,19 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }));
     objects
+}
+
+/// Where Secrets and ConfigMaps are listed, watched and written: where some are kept that nobody leaves alone.
+pub(crate) struct Kept {
+    pub(crate) secrets: BTreeSet<&'static str>,
+    pub(crate) maps: BTreeSet<&'static str>,
+}
+
+impl Kept {
+    pub(crate) fn of(catalog: &Catalog, settings: &Settings) -> Kept {
+        let Reach { kept_secrets, kept_maps, .. } = Reach::of(catalog, |it| !settings.left_alone.contains(it.owner()));
+        Kept { secrets: kept_secrets, maps: kept_maps }
+    }
 }
 
 /// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
@@ -72,55 +87,98 @@ pub fn metrics_reader() -> Value {
     })
 }
 
-/// Where objects are kept, and where they are only looked at.
-fn namespaces(catalog: &Catalog) -> (BTreeSet<&'static str>, BTreeSet<&'static str>) {
-    let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
-    for row in &catalog.rows {
-        let homes = match row.home {
-            Home::Secret(object) => Some(object),
-            Home::Files { .. } => None,
-        };
-        let objects = homes.into_iter().chain(row.copies.iter().map(|copy| copy.object));
-        add(objects, KEPT.contains(&row.component), &mut written, &mut read);
+/// What is kept where, and what is only looked at.
+#[derive(Default)]
+struct Reach {
+    /// Where Secrets are kept.
+    kept_secrets: BTreeSet<&'static str>,
+    /// Where ConfigMaps are kept.
+    kept_maps: BTreeSet<&'static str>,
+    /// Secrets that are only looked at, by namespace.
+    secrets: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// The same for ConfigMaps.
+    maps: BTreeMap<&'static str, BTreeSet<&'static str>>,
+}
+
+impl Reach {
+    fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
+        let mut reach = Reach::default();
+        for row in &catalog.rows {
+            let home = match row.home {
+                Home::Secret(object) => Some(object),
+                Home::Files { secret, .. } => secret.filter(|_| !matches!(row.succession, Succession::AdoptedBy(_))),
+            };
+            let is_kept = row.day == Day::Two && is_kept(row.component);
+            for object in home.into_iter().chain(row.copies.iter().map(|copy| copy.object)) {
+                reach.add(object, is_kept, true);
+            }
+        }
+        for bundle in &catalog.bundles {
+            let home = match bundle.home {
+                BundleHome::ConfigMap(place) => Some(place.object),
+                // It is read from one of those that carried it.
+                BundleHome::File { config_maps, .. } => config_maps.first().map(|place| place.object),
+            };
+            let is_kept = bundle.day == Day::Two && is_kept(bundle.component);
+            for object in home.into_iter().chain(bundle.copies.iter().map(|copy| copy.object)) {
+                reach.add(object, is_kept, false);
+            }
+            let foreign = bundle.inputs.iter().filter_map(|input| match *input {
+                BundleInput::Foreign(object) => Some(object),
+                _ => None,
+            });
+            foreign.for_each(|object| reach.add(object, false, false));
+        }
+        reach
     }
-    for bundle in &catalog.bundles {
-        let homes: Vec<Object> = match bundle.home {
-            BundleHome::ConfigMap(place) => vec![place.object],
-            BundleHome::File { config_maps, .. } => config_maps.iter().map(|place| place.object).collect(),
+
+    fn add(&mut self, object: Object, is_kept: bool, is_secret: bool) {
+        if object.namespace.starts_with('<') {
+            return;
+        }
+        let (kept, looked_at) = match is_secret {
+            true => (&mut self.kept_secrets, &mut self.secrets),
+            false => (&mut self.kept_maps, &mut self.maps),
         };
-        let objects = homes.into_iter().chain(bundle.copies.iter().map(|copy| copy.object));
-        add(objects, KEPT.contains(&bundle.component), &mut written, &mut read);
-        let foreign = bundle.inputs.iter().filter_map(|input| match *input {
-            BundleInput::Foreign(object) => Some(object),
-            _ => None,
-        });
-        add(foreign, false, &mut written, &mut read);
+        if is_kept {
+            kept.insert(object.namespace);
+        }
+        looked_at.entry(object.namespace).or_default().insert(object.name);
     }
-    (written, read)
-}
 
-fn add(
-    objects: impl Iterator<Item = Object>,
-    is_kept: bool,
-    written: &mut BTreeSet<&'static str>,
-    read: &mut BTreeSet<&'static str>,
-) {
-    let names = objects.map(|object| object.namespace).filter(|name| !name.starts_with('<'));
-    if is_kept { written.extend(names) } else { read.extend(names) }
-}
+    fn namespaces(&self) -> BTreeSet<&'static str> {
+        let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
+        looked_at.chain([ROTATION_BASE.namespace]).collect()
+    }
 
-/// Who keeps objects replaces a Secret of another type, which takes a deletion, and tells about it.
-fn keeps() -> Vec<Value> {
-    vec![
-        rule("", &["secrets"], &["get", "list", "watch", "create", "update", "delete"]),
-        rule("", &["configmaps"], &["get", "list", "watch", "create", "update"]),
-        rule("", &["events"], &["create"]),
-        rule("", &["pods"], &["get"]),
-    ]
-}
-
-fn reads() -> Vec<Value> {
-    vec![rule("", &["secrets", "configmaps"], &["get", "list", "watch"])]
+    fn rules(&self, namespace: &str) -> Vec<Value> {
+        let mut rules = Vec::new();
+        for (resource, kept, looked_at) in
+            [("secrets", &self.kept_secrets, &self.secrets), ("configmaps", &self.kept_maps, &self.maps)]
+        {
+            if kept.contains(namespace) {
+                rules.push(rule("", &[resource], &["get", "list", "watch", "create", "update"]));
+            } else if let Some(names) = looked_at.get(namespace) {
+                // A name that has a node in it is not known before.
+                rules.push(match names.iter().any(|name| name.contains('<')) {
+                    true => rule("", &[resource], &["get"]),
+                    false => named("", &[resource], &["get"], names.iter().copied()),
+                });
+            }
+        }
+        // A Secret of another type is replaced, which takes a deletion.
+        if self.kept_secrets.contains(namespace) {
+            rules.push(rule("", &["secrets"], &["delete"]));
+        }
+        if self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace) {
+            rules.push(rule("", &["events"], &["create"]));
+            rules.push(rule("", &["pods"], &["get"]));
+        }
+        if namespace == ROTATION_BASE.namespace {
+            rules.push(rule("", &["configmaps"], &["get", "list", "watch"]));
+        }
+        rules
+    }
 }
 
 fn cluster_role() -> Value {
@@ -131,8 +189,9 @@ fn cluster_role() -> Value {
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
             rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
-            rule("config.openshift.io", &["clusteroperators"], &["get", "create"]),
-            rule("config.openshift.io", &["clusteroperators/status"], &["update"]),
+            rule("config.openshift.io", &["clusteroperators"], &["create"]),
+            named("config.openshift.io", &["clusteroperators"], &["get"], KEPT.map(|it| it.owner())),
+            named("config.openshift.io", &["clusteroperators/status"], &["update"], KEPT.map(|it| it.owner())),
             // Who asks for metrics, and whether they may.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
             rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
@@ -159,6 +218,13 @@ fn binding(kind: &str, namespace: Option<&str>, account: &str) -> Value {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": account}],
     })
+}
+
+/// For objects of these names alone.
+fn named<'n>(group: &str, resources: &[&str], verbs: &[&str], names: impl IntoIterator<Item = &'n str>) -> Value {
+    let mut rule = rule(group, resources, verbs);
+    rule["resourceNames"] = names.into_iter().collect::<Vec<_>>().into();
+    rule
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {

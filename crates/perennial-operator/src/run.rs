@@ -1,13 +1,15 @@
 //! Keeps a cluster's certificates for as long as it runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube_client::Client;
+use perennial_core::catalog::Component;
 use perennial_core::plan::Planner;
+use perennial_core::rules::Waiting;
 use perennial_x509::KeyPool;
 use tokio::sync::Notify;
 use tracing::{debug, info, warn};
@@ -49,6 +51,8 @@ pub struct Runner<'c> {
     left_alone: BTreeSet<String>,
     /// The components whose state it told about last; none before that.
     told: Mutex<Option<BTreeSet<&'static str>>>,
+    /// Who else keeps a component, as it was told last.
+    others: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl<'c> Runner<'c> {
@@ -58,7 +62,16 @@ impl<'c> Runner<'c> {
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
-        Runner { planner, client, keeper, listeners: (teller, metrics), clock, left_alone, told: Mutex::new(None) }
+        Runner {
+            planner,
+            client,
+            keeper,
+            listeners: (teller, metrics),
+            clock,
+            left_alone,
+            told: Mutex::new(None),
+            others: Mutex::default(),
+        }
     }
 
     /// What it tells Prometheus, and whether it makes progress.
@@ -180,6 +193,25 @@ impl<'c> Runner<'c> {
         }
     }
 
+    /// Says once who else keeps a component, and that it is ours again.
+    async fn tell_other(&self, component: Component, other: Option<&Waiting>) {
+        let writer =
+            other.and_then(|it| if let Waiting::OtherWriter { writer, .. } = it { Some(writer) } else { None });
+        let before = {
+            let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = others.remove(component.owner());
+            others.extend(writer.map(|writer| (component.owner(), writer.clone())));
+            before
+        };
+        match (other, before) {
+            (Some(other), before) if writer != before.as_ref() => {
+                self.listeners.0.stands_back(component, &other.to_string()).await;
+            }
+            (None, Some(writer)) => info!(component = component.owner(), writer, "nobody else keeps it any more"),
+            _ => {}
+        }
+    }
+
     async fn report(&self, passed: &Passed) {
         for pending in &passed.report.waiting {
             debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
@@ -188,8 +220,16 @@ impl<'c> Runner<'c> {
             Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
         let mut told = BTreeSet::new();
         for component in KEPT {
-            let Some(claims) = status::claims(self.planner, component, &circumstances) else { continue };
-            told.insert(component.owner());
+            let other = status::other_writer(self.planner, component, &passed.report);
+            self.tell_other(component, other).await;
+            let claims = match (other, status::claims(self.planner, component, &circumstances)) {
+                (Some(other), _) => vec![status::stands_back(other)],
+                (None, Some(claims)) => {
+                    told.insert(component.owner());
+                    claims
+                }
+                (None, None) => continue,
+            };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);
                 warn!(component = component.owner(), error, "failed to report the state");

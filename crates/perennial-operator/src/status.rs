@@ -44,6 +44,22 @@ pub struct Circumstances<'a> {
     pub failed: &'a [(Step, ActError)],
 }
 
+/// Says of a component that it is left to somebody else: ours, and there only as long as it is so.
+pub const STANDS_BACK: &str = "PerennialStandsBack";
+
+/// Who else keeps a component, if anybody does.
+pub fn other_writer<'a>(planner: &Planner<'_>, component: Component, report: &'a Report) -> Option<&'a Waiting> {
+    let catalog = planner.wiring().catalog;
+    let mut ours = report.waiting.iter().filter(|it| component_named(catalog, it.name) == Some(component));
+    ours.find(|it| matches!(it.waiting, Waiting::OtherWriter { .. })).map(|it| &it.waiting)
+}
+
+/// That a component is left to somebody else.
+pub fn stands_back(why: &Waiting) -> Claim {
+    let message = format!("{why}; nothing of this component is written here: --take-over is the hand-over");
+    claim(STANDS_BACK, true, "OtherWriter", message)
+}
+
 /// How a component is. None where somebody else keeps it: then it is theirs to say.
 pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>) -> Option<Vec<Claim>> {
     let catalog = planner.wiring().catalog;
@@ -53,7 +69,7 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         return None;
     }
     let mut pending = now.report.waiting.iter().filter(|it| component_named(catalog, it.name) == Some(component));
-    if let Some(Waiting::OtherWriter { .. }) = pending.clone().map(|it| &it.waiting).next() {
+    if other_writer(planner, component, now.report).is_some() {
         return None;
     }
     let edges = verify::verify(planner, snapshot);
@@ -183,23 +199,40 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     let before = status.clone();
     let mut found: BTreeMap<String, Condition> =
         status.conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
+    let is_theirs = claims.iter().any(|claim| claim.type_ == STANDS_BACK);
+    if !is_theirs {
+        found.remove(STANDS_BACK);
+    }
     for claim in claims {
         let old = found.get(&claim.type_);
         found.insert(claim.type_.clone(), condition(claim, old, now));
     }
     status.conditions = found.into_values().collect();
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    match status.versions.iter_mut().find(|it| it.name == "operator") {
-        Some(known) => known.version = version,
-        None => {
-            let name = "operator".to_owned();
-            status.versions.push(OperandVersion { name, version, ..OperandVersion::default() });
-        }
+    if !is_theirs {
+        set_version(&mut status.versions);
     }
     if *status == before {
         return Ok(());
     }
     api.replace_status(name, &parameters(), &operator).await.map(drop)
+}
+
+/// Ours is always there. What is called that of the operator is ours where nobody else's was there before: whoever upgrades clusters
+/// reads that.
+fn set_version(versions: &mut Vec<OperandVersion>) {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let find = |versions: &[OperandVersion], name: &str| versions.iter().position(|it| it.name == name);
+    let ours = find(versions, FIELD_MANAGER).map(|at| versions[at].version.clone());
+    let is_ours = find(versions, "operator").is_none_or(|at| Some(&versions[at].version) == ours.as_ref());
+    for name in [Some(FIELD_MANAGER), is_ours.then_some("operator")].into_iter().flatten() {
+        match find(versions, name) {
+            Some(at) => versions[at].version = version.clone(),
+            None => {
+                let entry = OperandVersion { name: name.to_owned(), version: version.clone(), ..Default::default() };
+                versions.push(entry);
+            }
+        }
+    }
 }
 
 fn parameters() -> PostParams {

@@ -39,6 +39,15 @@ impl<'c> Teller<'c> {
         Teller { catalog, client, clock }
     }
 
+    /// That somebody else keeps a component, which is therefore left alone.
+    pub(crate) async fn stands_back(&self, component: Component, why: &str) {
+        let text = format!("{why}: its certificates are left to it");
+        warn!(component = component.owner(), "{text}");
+        if let Some(involved) = operator(component) {
+            self.post(involved, true, "OtherWriter", &text).await;
+        }
+    }
+
     /// In the log, on the object, and in the namespace of its operator.
     async fn emit(&self, message: Message<'_>) {
         let Message { object, reason, ref text, .. } = message;
@@ -54,21 +63,13 @@ impl<'c> Teller<'c> {
             name: Some(name.name.clone()),
             ..ObjectReference::default()
         };
-        self.post(on_object, &message).await;
-        let operator = message.component.and_then(|component| Some((component, operator_namespace(component)?)));
-        if let Some((component, namespace)) = operator {
-            let on_operator = ObjectReference {
-                api_version: Some("apps/v1".to_owned()),
-                kind: Some("Deployment".to_owned()),
-                namespace: Some(namespace.to_owned()),
-                name: Some(component.operator().to_owned()),
-                ..ObjectReference::default()
-            };
-            self.post(on_operator, &message).await;
+        let on_operator = message.component.and_then(operator);
+        for involved in [Some(on_object), on_operator].into_iter().flatten() {
+            self.post(involved, message.is_warning, reason, text).await;
         }
     }
 
-    async fn post(&self, involved: ObjectReference, message: &Message<'_>) {
+    async fn post(&self, involved: ObjectReference, is_warning: bool, reason: &str, text: &str) {
         let now = Time((self.clock)());
         let namespace = involved.namespace.clone().unwrap_or_default();
         let event = Event {
@@ -78,9 +79,9 @@ impl<'c> Teller<'c> {
                 ..ObjectMeta::default()
             },
             involved_object: involved,
-            type_: Some(if message.is_warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(message.reason.to_owned()),
-            message: Some(message.text.clone()),
+            type_: Some(if is_warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(text.to_owned()),
             source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
             count: Some(1),
             first_timestamp: Some(now.clone()),
@@ -91,7 +92,7 @@ impl<'c> Teller<'c> {
         if let Err(error) = api.create(&PostParams::default(), &event).await {
             // What happens matters more than that it is told.
             let error = brief(&error);
-            warn!(object = %message.object, reason = message.reason, error, "failed to write an event");
+            warn!(namespace, reason, error, "failed to write an event");
         }
     }
 
@@ -199,6 +200,17 @@ fn object_of(step: &Step) -> ObjectRef {
 fn risks(step: &Step) -> String {
     let edges: Vec<&str> = step.risks.iter().map(|risk| risk.edge.as_str()).collect();
     if edges.is_empty() { String::new() } else { format!("; at risk: {}", edges.join("; ")) }
+}
+
+/// The operator of a component, where it has one.
+fn operator(component: Component) -> Option<ObjectReference> {
+    Some(ObjectReference {
+        api_version: Some("apps/v1".to_owned()),
+        kind: Some("Deployment".to_owned()),
+        namespace: Some(operator_namespace(component)?.to_owned()),
+        name: Some(component.operator().to_owned()),
+        ..ObjectReference::default()
+    })
 }
 
 /// Where the operator of a component lives.

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
+use crate::rbac::Kept;
 
 /// What is watched. It changes when nodes come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +32,12 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Everything that the catalog names in this cluster.
+    /// Everything that the catalog names in namespaces in which something is kept.
     pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Watched {
-        let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| !slot.is_file());
-        let maps = wiring.bundle_slots().filter(|slot| !slot.is_file());
+        // What is only looked at is looked at every minute.
+        let kept = Kept::of(wiring.catalog, &snapshot.settings);
+        let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
+        let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
         let base = ROTATION_BASE.of(&Instance::Cluster);
         let maps = maps.map(|slot| slot.object()).chain([base]).collect();
         Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps }

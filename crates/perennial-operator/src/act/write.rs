@@ -1,6 +1,6 @@
 //! Writes objects: only in the version that was decided about, and without touching what others put there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -163,20 +163,20 @@ impl Actor {
 
     /// Finishes what was interrupted while a Secret was replaced, in these namespaces. Says what was made again, and what could
     /// not be.
-    pub async fn finish_replacements(&self, namespaces: &[&str]) -> (Vec<ObjectRef>, Unfinished) {
+    pub async fn finish_replacements(&self, namespaces: BTreeSet<&str>) -> (Vec<ObjectRef>, Unfinished) {
         let (mut finished, mut unfinished) = (Vec::new(), Unfinished::default());
         for namespace in namespaces {
             let api = Api::<Secret>::namespaced(self.client.clone(), namespace);
             let all = match api.list(&ListParams::default().labels(&format!("{STAGED}=true"))).await {
                 Ok(all) => all,
                 Err(error) => {
-                    unfinished.namespaces.insert((*namespace).to_owned(), brief(&error));
+                    unfinished.namespaces.insert(namespace.to_owned(), brief(&error));
                     continue;
                 }
             };
             for staged in all {
                 let Some(name) = staged_for(&staged).cloned() else { continue };
-                let name = ObjectName { namespace: (*namespace).to_owned(), name };
+                let name = ObjectName { namespace: namespace.to_owned(), name };
                 match self.finish_replacement(&api, &name, &staged).await {
                     Ok(true) => finished.push(ObjectRef::secret(name)),
                     Ok(false) => {}

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use kube_client::Api;
-use kube_client::api::{Patch, PatchParams};
+use kube_client::api::{ListParams, Patch, PatchParams};
 use perennial_api::config::ClusterOperator;
 use perennial_core::catalog::{Catalog, Day};
 use perennial_core::plan::Report;
 use perennial_core::verify::{self, State};
 use perennial_operator::observe::{KEPT, Observation};
+use perennial_operator::status::STANDS_BACK;
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
@@ -114,14 +115,28 @@ async fn what_another_operator_keeps_is_left_to_it() {
         written,
         ["copy openshift-kube-controller-manager-operator/csr-signer to openshift-kube-controller-manager/csr-signer"]
     );
-    assert_eq!(operators.get("kube-apiserver").await.unwrap().status, before.status, "it is theirs to say how it is");
+    // It is theirs to say how it is; ours that we leave it to them, and why.
+    let mut after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
+    let stands_back = after.conditions.iter().position(|it| it.type_ == STANDS_BACK).unwrap();
+    let stands_back = after.conditions.remove(stands_back);
+    assert!(stands_back.message.unwrap().starts_with("cluster-kube-apiserver-operator is writing "));
+    assert_eq!(after, before.status.unwrap());
+    let events = Api::<Event>::namespaced(cluster.client.clone(), "openshift-kube-apiserver-operator");
+    let told = events.list(&ListParams::default()).await.unwrap();
+    let told: Vec<_> = told.into_iter().filter(|it| it.reason.as_deref() == Some("OtherWriter")).collect();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].message.as_ref().unwrap().contains("cluster-kube-apiserver-operator"));
     let waiting = passed.report.waiting.iter().find(|it| it.name == "aggregator-client").unwrap();
     assert!(waiting.waiting.to_string().contains("cluster-kube-apiserver-operator"), "{}", waiting.waiting);
     // Taken over.
     let mut cluster = cluster;
     cluster.view.settings.taken_over = ["kube-apiserver".to_owned()].into();
-    let (_, text) = cluster.pass().await;
-    assert!(text.contains("issue openshift-kube-apiserver/aggregator-client: secret doesn't exist"), "{text}");
+    let passed = cluster.runner().once().await.unwrap();
+    let written: Vec<String> = passed.written.iter().map(|(step, _)| step.to_string()).collect();
+    let made = "issue openshift-kube-apiserver/aggregator-client: secret doesn't exist".to_owned();
+    assert!(written.contains(&made), "{written:?}");
+    let after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
+    assert!(!after.conditions.iter().any(|it| it.type_ == STANDS_BACK));
 }
 
 #[tokio::test]
