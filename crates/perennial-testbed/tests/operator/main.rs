@@ -8,6 +8,7 @@ mod contract;
 mod faults;
 mod install;
 mod judged;
+mod keys;
 mod leading;
 mod life;
 mod mint;
