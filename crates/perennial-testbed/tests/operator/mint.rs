@@ -44,7 +44,7 @@ impl Minted {
         let spec = spec(usage, name, from, span);
         let key = PrivateKey::generate(spec.key).unwrap();
         let issuer = Issuer::new(&self.certificate, &self.key).unwrap();
-        Minted { certificate: issue(&spec, &key.public_key(), &issuer).unwrap(), key }
+        Minted { certificate: issue(&spec, key.public_key(), &issuer).unwrap(), key }
     }
 
     /// The data of a Secret with it.
