@@ -145,7 +145,7 @@ impl Future<'_, '_> {
             Action::Publish(bundles) => bundles.iter().map(|it| Load::Bundle(it.slot.clone())).collect(),
             Action::CopySecret(items) => items.iter().map(|it| Load::Secret(it.to.clone())).collect(),
             Action::CopyBundle(item) => vec![Load::Bundle(item.to.clone())],
-            Action::Retype(_) => Vec::new(),
+            Action::Retype(_) | Action::Describe(_) => Vec::new(),
         };
         loads.retain(|load| match load {
             Load::Bundle(slot) => self.snapshot.held_bundles.contains_key(slot),

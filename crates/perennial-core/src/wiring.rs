@@ -193,6 +193,13 @@ impl<'c> Wiring<'c> {
         self.bundles.get(id)
     }
 
+    /// The bundle that the cluster keeps or repeats in this place.
+    pub fn bundle_in(&self, slot: &Slot) -> Option<&BundleWiring<'c>> {
+        let kept = self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two);
+        let is_there = |wired: &&BundleWiring<'_>| wired.home == *slot || wired.copies.iter().any(|it| it.0 == *slot);
+        kept.filter_map(|bundle| self.bundles.get(bundle.id)).find(is_there)
+    }
+
     /// The edges, by their numbers.
     pub fn edges(&self) -> &[EdgeWiring<'c>] {
         &self.edges

@@ -4,10 +4,10 @@
 //! which it was proved: where somebody was faster, nothing is written, and the cluster is looked at again.
 
 mod issue;
-mod metadata;
+pub(crate) mod metadata;
 mod write;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,9 +182,10 @@ impl Actor {
         let done = match &step.action {
             Action::Issue(issue) => self.issue(wiring, observation, issue, &after, key).await,
             Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
-            Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
+            Action::CopySecret(items) => self.copy_secret(wiring, observation, items, &after).await,
             Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
-            Action::Retype(slot) => self.retype(&mut observation.objects, slot.object()).await,
+            // Who writes it anyway describes it, too.
+            Action::Retype(slot) | Action::Describe(slot) => self.describe(wiring, observation, slot, &after).await,
         }?;
         observation.snapshot = after;
         Ok(done)
@@ -284,8 +285,37 @@ impl Actor {
         Ok(Done { object, created, made: None, forgotten: 0 })
     }
 
+    /// Writes an object as it is, with the type, the labels and the annotations that it should have.
+    async fn describe(
+        &self,
+        wiring: &Wiring<'_>,
+        observation: &mut Observation,
+        slot: &Slot,
+        after: &Snapshot,
+    ) -> Result<Done, ActError> {
+        let name = slot.object();
+        let (object, created) = if slot.key() == read::TLS_CERT {
+            let object = ObjectRef::secret(name.clone());
+            let id = &secret_state(after, slot).certificate.id;
+            let found = certificates(&observation.library, &object, [id])?;
+            let rows = metadata::rows(wiring, after);
+            let change = |secret: &mut Secret| {
+                for (place, certificate) in rows.get(slot).into_iter().zip(&found) {
+                    metadata::mend(&mut secret.metadata, wiring.catalog, place, certificate);
+                }
+            };
+            (object, self.put_secret(&mut observation.objects, &name, write::TLS, change).await?)
+        } else {
+            let bundle = wiring.bundle_in(slot).map(|wired| wired.bundle);
+            let change = |map: &mut ConfigMap| metadata::describe_bundle(&mut map.metadata, bundle);
+            (ObjectRef::config_map(name.clone()), self.put_config_map(&mut observation.objects, &name, change).await?)
+        };
+        Ok(Done { object, created, made: None, forgotten: 0 })
+    }
+
     async fn copy_secret(
         &self,
+        wiring: &Wiring<'_>,
         observation: &mut Observation,
         items: &[CopyItem],
         after: &Snapshot,
@@ -301,6 +331,7 @@ impl Actor {
             contents.push((&item.to, content));
         }
         let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
+        let rows = if is_tls { metadata::rows(wiring, after) } else { BTreeMap::new() };
         let library = &observation.library;
         let mut forgotten = 0;
         let change = |secret: &mut Secret| {
@@ -315,6 +346,9 @@ impl Actor {
                     Some(content) => {
                         if is_tls {
                             metadata::repeat(&mut secret.metadata, &content.metadata);
+                            if let Some(place) = rows.get(*to) {
+                                metadata::mend(&mut secret.metadata, wiring.catalog, place, &content.first);
+                            }
                         }
                         let annotations = secret.metadata.annotations.get_or_insert_default();
                         forgotten += SecretMemory::of(content.state, library).write(annotations, to.key());
@@ -349,6 +383,7 @@ impl Actor {
         }
         let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
         Ok(Content {
+            first: found.into_iter().next().ok_or_else(changed)?,
             certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
             key: zeroize::Zeroizing::new(key.0.clone()),
             metadata: secret.metadata.clone(),
@@ -366,6 +401,7 @@ impl Actor {
 
 /// What is repeated.
 struct Content<'s> {
+    first: Certificate,
     certificate: Vec<u8>,
     key: zeroize::Zeroizing<Vec<u8>>,
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,

@@ -17,7 +17,7 @@ use perennial_core::trust::{CertificateId, Certificates};
 use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
 
-use crate::act::TLS;
+use crate::act::{TLS, metadata};
 use crate::brief;
 use crate::cluster::{self, ClusterState};
 use crate::library::Library;
@@ -108,6 +108,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             Some(Ok(None)) | None => {}
         }
     }
+    gathered.undescribed = undescribed(wiring, &snapshot, &gathered, &secrets, &maps);
     let held = held::read(client, wiring, &snapshot, &mut troubles).await?;
     gathered.held(held);
     for (object, secret) in secrets {
@@ -208,6 +209,42 @@ where
     }
 }
 
+/// Places that hold what they should, and whose labels and annotations are not as we would set them.
+fn undescribed(
+    wiring: &Wiring<'_>,
+    snapshot: &Snapshot,
+    gathered: &Gathered,
+    secrets: &BTreeMap<ObjectName, Result<Option<Secret>, String>>,
+    maps: &BTreeMap<ObjectName, Result<Option<ConfigMap>, String>>,
+) -> BTreeSet<Slot> {
+    let mut found = BTreeSet::new();
+    for (slot, place) in metadata::rows(wiring, snapshot) {
+        let (Some(Observed::Present(it)), Some(Ok(Some(secret)))) =
+            (gathered.secrets.get(&slot), secrets.get(&slot.object()))
+        else {
+            continue;
+        };
+        let mut wanted = secret.metadata.clone();
+        metadata::mend(&mut wanted, wiring.catalog, &place, &it.certificate);
+        if wanted != secret.metadata {
+            found.insert(slot);
+        }
+    }
+    for (slot, (_, bundle)) in &gathered.bundles {
+        let (Some(wired), Some(_), Some(Ok(Some(map)))) =
+            (wiring.bundle_in(slot), bundle.present(), maps.get(&slot.object()))
+        else {
+            continue;
+        };
+        let mut wanted = map.metadata.clone();
+        metadata::describe_bundle(&mut wanted, Some(wired.bundle));
+        if wanted != map.metadata {
+            found.insert(slot.clone());
+        }
+    }
+    found
+}
+
 /// What somebody asked to rotate, by row.
 fn forced(wiring: &Wiring<'_>, snapshot: &Snapshot, asked: &BTreeMap<Slot, String>) -> BTreeMap<String, String> {
     let rows = wiring.catalog.rows.iter().filter(|row| row.day == Day::Two);
@@ -224,6 +261,7 @@ struct Gathered {
     library: Library,
     objects: Objects,
     mistyped: BTreeSet<Slot>,
+    undescribed: BTreeSet<Slot>,
     secrets: BTreeMap<Slot, Observed<FoundSecret>>,
     bundles: BTreeMap<Slot, (String, Observed<FoundBundle>)>,
     held: held::Found,
@@ -289,6 +327,7 @@ impl Gathered {
         snapshot.other_writers = self.writers;
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
+        snapshot.undescribed = self.undescribed;
         Observation { snapshot, library: self.library, objects: self.objects, rotation_base: None, troubles }
     }
 }

@@ -28,7 +28,7 @@ const MOST_ROUNDS: usize = 20;
 const MOST_TRIES: u32 = 7;
 /// How long to wait after the first time; then twice as long each time, up to two thirds of a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// How many issues of a place are remembered: as many as the circuit breaker asks about.
+/// How many issues of a place are remembered: as many as the circuit breaker asks about, and more than it asks of descriptions.
 const REMEMBERED: usize = 5;
 
 /// Keeps the certificates of one cluster.
@@ -46,6 +46,8 @@ pub struct Keeper<'c> {
     issues: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
     /// Since when nobody says what the PKI resource is.
     policy_unknown_since: Mutex<Option<Timestamp>>,
+    /// When the labels and annotations of each place were last set right here.
+    described: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
 }
 
 /// What came of a pass.
@@ -150,6 +152,7 @@ impl<'c> Keeper<'c> {
             is_stopping: AtomicBool::new(false),
             issues: Mutex::default(),
             policy_unknown_since: Mutex::default(),
+            described: Mutex::default(),
         }
     }
 
@@ -168,6 +171,7 @@ impl<'c> Keeper<'c> {
             .into_iter()
             .filter(|(slot, _)| observation.snapshot.secrets.get(slot).is_some_and(|found| found.present().is_none()));
         observation.snapshot.lost_issues = lost.collect();
+        observation.snapshot.described = lock(&self.described).clone();
         observation.snapshot.blocked = blocked.clone();
         let is_unknown = matches!(observation.snapshot.policy, Observed::Unknown { .. });
         let mut since = lock(&self.policy_unknown_since);
@@ -260,11 +264,16 @@ impl<'c> Keeper<'c> {
         *lock(&self.unfinished) = Some(unfinished);
     }
 
-    /// An object that is deleted takes with it when it was issued; whoever issued it knows that still.
+    /// An object that is deleted takes with it when it was issued; whoever issued it knows that still. And nobody else knows how
+    /// often its labels and annotations were set right.
     fn remember(&self, step: &Step) {
-        let Action::Issue(issue) = &step.action else { return };
-        let mut issues = lock(&self.issues);
-        let times = issues.entry(issue.slot.clone()).or_default();
+        let (times, slot) = match &step.action {
+            Action::Issue(issue) => (&self.issues, &issue.slot),
+            Action::Describe(slot) => (&self.described, slot),
+            _ => return,
+        };
+        let mut times = lock(times);
+        let times = times.entry(slot.clone()).or_default();
         times.push((self.clock)());
         let forgotten = times.len().saturating_sub(REMEMBERED);
         times.drain(..forgotten);

@@ -16,6 +16,7 @@ use crate::act::{ActError, Done};
 use crate::brief;
 use crate::objects::{Kind, ObjectRef};
 use crate::pass::{Clock, Listener};
+use crate::read;
 
 /// Tells by events and by the log.
 pub struct Teller<'c> {
@@ -122,7 +123,9 @@ impl<'c> Teller<'c> {
                 self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
                 info!(%object, "Updating CA bundle for {namespace}/{name}");
             }
-            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) => info!(%object, "{step}"),
+            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => {
+                info!(%object, "{step}");
+            }
         }
     }
 
@@ -193,7 +196,8 @@ fn object_of(step: &Step) -> ObjectRef {
     let name = slots.first().map(|slot| slot.object()).expect("a step is about an object");
     match &step.action {
         Action::Issue(_) | Action::CopySecret(_) | Action::Retype(_) => ObjectRef::secret(name),
-        Action::Publish(_) | Action::CopyBundle(_) => ObjectRef::config_map(name),
+        Action::Describe(slot) if slot.key() == read::TLS_CERT => ObjectRef::secret(name),
+        Action::Publish(_) | Action::CopyBundle(_) | Action::Describe(_) => ObjectRef::config_map(name),
     }
 }
 

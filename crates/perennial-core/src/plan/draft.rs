@@ -93,7 +93,7 @@ impl<'a> Draft<'a> {
                     undo.secrets.push(self.set_secret(&item.to, state));
                 }
             }
-            Action::Retype(_) => {}
+            Action::Retype(_) | Action::Describe(_) => {}
             Action::CopyBundle(item) => {
                 if let Some(state) = self.copy_bundle(item) {
                     undo.bundles.push(self.set_bundle(&item.to, Observed::Present(state)));
@@ -258,6 +258,7 @@ impl Snapshot {
         draft.apply(step);
         let changes = draft.into_changes();
         self.mistyped.retain(|slot| slot.object_text() != step.object);
+        self.undescribed.retain(|slot| slot.object_text() != step.object);
         self.secrets.extend(changes.secrets);
         self.bundles.extend(changes.bundles);
         changes.certificates.into_values().for_each(|certificate| self.certificates.insert(certificate));

@@ -60,6 +60,7 @@ impl<'c> Planner<'c> {
             Scope::All => {
                 self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None);
                 pass.types();
+                pass.descriptions();
                 pass.look_at_edges();
             }
             Scope::Signer(id) => {

@@ -43,6 +43,8 @@ pub enum Action {
     CopyBundle(CopyItem),
     /// A Secret with the same content, and the type that it should have.
     Retype(Slot),
+    /// A Secret or ConfigMap with the same content, and the labels and annotations that it should have.
+    Describe(Slot),
 }
 
 /// A certificate to make.
@@ -183,7 +185,7 @@ impl Step {
             Action::Publish(bundles) => bundles.iter().map(|bundle| &bundle.slot).collect(),
             Action::CopySecret(items) => items.iter().map(|item| &item.to).collect(),
             Action::CopyBundle(item) => vec![&item.to],
-            Action::Retype(slot) => vec![slot],
+            Action::Retype(slot) | Action::Describe(slot) => vec![slot],
         }
     }
 
@@ -201,6 +203,7 @@ impl Step {
             BundleHome::ConfigMap(place) => Slot::from(place) == *slot,
             BundleHome::File { .. } => false,
         };
+        let is_copied_to = |bundle: &Bundle, slot: &Slot| bundle.copies.iter().any(|copy| is_of(copy.object, slot));
         match &self.action {
             Action::Issue(issue) => BTreeSet::from([issue.row]),
             Action::Publish(bundles) => bundles.iter().map(|bundle| bundle.bundle).collect(),
@@ -213,6 +216,10 @@ impl Step {
                 bundles.map(|bundle| bundle.id).collect()
             }
             Action::Retype(slot) => rows(slot).into_iter().collect(),
+            Action::Describe(slot) => {
+                let bundles = catalog.bundles.iter().filter(|it| is_here(it, slot) || is_copied_to(it, slot));
+                rows(slot).into_iter().chain(bundles.map(|bundle| bundle.id)).collect()
+            }
         }
     }
 }
@@ -243,6 +250,7 @@ impl fmt::Display for Step {
                 }
             }
             Action::Retype(_) => write!(f, "replace {} by one of the type that it should have", self.object),
+            Action::Describe(_) => write!(f, "set the labels and annotations of {} right", self.object),
             Action::CopyBundle(item) => {
                 write!(f, "copy {} to {}", item.from.as_ref().map_or("nothing", Slot::object_text), self.object)
             }

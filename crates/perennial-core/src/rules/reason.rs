@@ -137,6 +137,15 @@ pub enum Waiting {
         /// When it is tried once more.
         until: Timestamp,
     },
+    /// Somebody else sets its labels and annotations otherwise, each time.
+    Contested {
+        /// How often they were set right.
+        times: usize,
+        /// Since when.
+        since: Timestamp,
+        /// When it is tried once more.
+        until: Timestamp,
+    },
     /// Enough others are in the making.
     Pace {
         /// How many.
@@ -175,6 +184,7 @@ impl Waiting {
             | Waiting::Window { opens_at: until }
             | Waiting::Validity { begins_at: until }
             | Waiting::Breaker { until, .. }
+            | Waiting::Contested { until, .. }
             | Waiting::Policy { until, .. } => Some(*until),
             Waiting::Trust { until, .. }
             | Waiting::Rollout { until, .. }
@@ -240,6 +250,12 @@ impl fmt::Display for Waiting {
             Waiting::Hosts { why } => write!(f, "its names are not known: {why}"),
             Waiting::Breaker { issued, since, until } => {
                 write!(f, "circuit breaker: issued {issued} times since {since}, not again before {until}")
+            }
+            Waiting::Contested { times, since, until } => {
+                write!(
+                    f,
+                    "somebody else sets its labels and annotations: set right {times} times since {since}, not again before {until}"
+                )
             }
             Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),

@@ -26,7 +26,7 @@ pub(super) fn write(step: &Step) -> String {
                 None => format!("removal of what is gone from {}", step.object),
             }
         }
-        Action::Retype(_) => step.to_string(),
+        Action::Retype(_) | Action::Describe(_) => step.to_string(),
         Action::CopyBundle(item) => {
             let from = item.from.as_ref().map_or("nothing", |from| from.object_text());
             format!("copy of {from} to {}", step.object)

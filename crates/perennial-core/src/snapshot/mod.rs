@@ -61,6 +61,12 @@ pub struct Snapshot {
     /// Secrets that hold what they should and have another type than they should, which cannot be changed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub mistyped: BTreeSet<Slot>,
+    /// Secrets and bundles that hold what they should, and whose labels and annotations say something else or nothing.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub undescribed: BTreeSet<Slot>,
+    /// When the labels and annotations of a place were last set right, a few times.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub described: BTreeMap<Slot, Vec<Timestamp>>,
     /// Places whose object was just tried to be written, in vain, and what was said: they are not tried again now.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blocked: BTreeMap<Slot, String>,
@@ -161,6 +167,8 @@ impl Snapshot {
             lost_issues: BTreeMap::new(),
             policy_unknown_since: None,
             mistyped: BTreeSet::new(),
+            undescribed: BTreeSet::new(),
+            described: BTreeMap::new(),
             blocked: BTreeMap::new(),
         };
         snapshot.complete(wiring);

@@ -1,12 +1,16 @@
 //! What people read on an object: whose it is, what it is for, and how long it lives.
 
-use jiff::SignedDuration;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_api::annotations::{
     DESCRIPTION, HOSTNAMES, ISSUER, MANAGED_TYPE, NOT_AFTER, NOT_BEFORE, OWNING_COMPONENT, REFRESH_PERIOD,
 };
-use perennial_core::catalog::{Annotations, Bundle, Catalog, Row, Signer, Succession, TimeScale};
+use perennial_core::catalog::{Annotations, Bundle, Catalog, CopyData, Day, Row, Signer, Succession, TimeScale};
 use perennial_core::rules::canonical_hosts;
+use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::wiring::{Wiring, copy_slot, instances};
 use perennial_x509::Certificate;
 
 /// On a Secret: what its certificate is. What others put there stays.
@@ -17,31 +21,89 @@ pub(super) fn describe(
     certificate: &Certificate,
     scale: TimeScale,
 ) {
+    say_whose(metadata, catalog, row, certificate);
+    if row.annotations != Annotations::CertificateValidity {
+        return;
+    }
+    for (name, value) in boundaries(certificate) {
+        annotate(metadata, name, &value);
+    }
+    if let Succession::Refresh(refresh) = row.succession {
+        annotate(metadata, REFRESH_PERIOD, &go_duration(refresh.scaled(scale)));
+    }
+}
+
+/// A place of a row's certificate.
+pub(crate) struct Place<'c> {
+    row: &'c Row,
+    is_copy: bool,
+}
+
+/// Every place of a certificate that has an object for itself.
+pub(crate) fn rows<'c>(wiring: &Wiring<'c>, snapshot: &Snapshot) -> BTreeMap<Slot, Place<'c>> {
+    let mut rows = BTreeMap::new();
+    for row in wiring.catalog.rows.iter().filter(|row| row.day == Day::Two) {
+        for instance in instances(row, snapshot) {
+            rows.insert(wiring.home(row, &instance), Place { row, is_copy: false });
+            for copy in row.copies.iter().filter(|copy| copy.data != CopyData::UnderItsName) {
+                rows.insert(copy_slot(row, copy, &instance), Place { row, is_copy: true });
+            }
+        }
+    }
+    rows
+}
+
+/// On a Secret whose certificate stays: sets right what is said of it. Not the refresh period, which is that of its issue.
+pub(crate) fn mend(metadata: &mut ObjectMeta, catalog: &Catalog, place: &Place<'_>, certificate: &Certificate) {
+    say_whose(metadata, catalog, place.row, certificate);
+    if place.row.annotations != Annotations::CertificateValidity {
+        return;
+    }
+    for (name, value) in boundaries(certificate) {
+        let found = metadata.annotations.as_ref().and_then(|annotations| annotations.get(name));
+        let found = found.map(String::as_str).unwrap_or_default();
+        let is_there = |text: &str| !text.is_empty() && (name == ISSUER || text.parse::<Timestamp>().is_ok());
+        let is_same = match (found.parse::<Timestamp>(), value.parse::<Timestamp>()) {
+            (Ok(found), Ok(value)) => found == value,
+            _ => found == value,
+        };
+        // Who takes one away where the certificate is kept asks for another certificate.
+        if !is_same && (place.is_copy || is_there(found)) {
+            annotate(metadata, name, &value);
+        }
+    }
+}
+
+/// Whose it is and what for, for which names, and what kind of certificate.
+fn say_whose(metadata: &mut ObjectMeta, catalog: &Catalog, row: &Row, certificate: &Certificate) {
     annotate(metadata, OWNING_COMPONENT, row.component.owner());
     annotate(metadata, DESCRIPTION, catalog.logical(row).purpose);
     if row.annotations != Annotations::CertificateValidity {
         return;
     }
-    let facts = certificate.facts();
-    annotate(metadata, NOT_BEFORE, &facts.validity.not_before.to_string());
-    annotate(metadata, NOT_AFTER, &facts.validity.not_after.to_string());
-    annotate(metadata, ISSUER, &facts.issuer.common_name().unwrap_or_default());
     if row.usage.serves() {
-        let hosts: Vec<String> = canonical_hosts(&facts.hosts).iter().map(ToString::to_string).collect();
-        let mut hosts = hosts;
+        let hosts = canonical_hosts(&certificate.facts().hosts);
+        let mut hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         hosts.sort();
         hosts.dedup();
         annotate(metadata, HOSTNAMES, &hosts.join(","));
-    }
-    if let Succession::Refresh(refresh) = row.succession {
-        annotate(metadata, REFRESH_PERIOD, &go_duration(refresh.scaled(scale)));
     }
     let kind = if row.signer == Signer::Itself { "signer" } else { "target" };
     metadata.labels.get_or_insert_default().insert(MANAGED_TYPE.to_owned(), kind.to_owned());
 }
 
+/// What people take away to ask for a new certificate.
+fn boundaries(certificate: &Certificate) -> [(&'static str, String); 3] {
+    let facts = certificate.facts();
+    [
+        (NOT_BEFORE, facts.validity.not_before.to_string()),
+        (NOT_AFTER, facts.validity.not_after.to_string()),
+        (ISSUER, facts.issuer.common_name().unwrap_or_default()),
+    ]
+}
+
 /// On a ConfigMap: that it is a bundle, and whose.
-pub(super) fn describe_bundle(metadata: &mut ObjectMeta, bundle: Option<&Bundle>) {
+pub(crate) fn describe_bundle(metadata: &mut ObjectMeta, bundle: Option<&Bundle>) {
     if let Some(bundle) = bundle {
         annotate(metadata, OWNING_COMPONENT, bundle.component.owner());
     }

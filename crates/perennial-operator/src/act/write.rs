@@ -10,7 +10,7 @@ use perennial_api::annotations::STAGED_FOR;
 use perennial_core::catalog::ObjectName;
 use perennial_core::rules::Observed;
 
-use super::{ActError, Actor, Done};
+use super::{ActError, Actor};
 use crate::objects::{ObjectRef, Objects};
 use crate::observe::Observation;
 use crate::{FIELD_MANAGER, brief};
@@ -115,12 +115,6 @@ impl Actor {
         let written = written.map_err(|error| refused(&object, error))?;
         objects.note(object, &written.metadata);
         Ok(created)
-    }
-
-    /// Gives a Secret that holds what it should the type that it should have.
-    pub(super) async fn retype(&self, objects: &mut Objects, name: ObjectName) -> Result<Done, ActError> {
-        let created = self.put_secret(objects, &name, TLS, |_| {}).await?;
-        Ok(Done { object: ObjectRef::secret(name), created, made: None, forgotten: 0 })
     }
 
     /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret

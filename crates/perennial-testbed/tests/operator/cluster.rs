@@ -130,11 +130,16 @@ impl Cluster {
 
     /// The kind of key that new certificates get.
     pub(crate) async fn set_policy(&self, key: &str) {
-        let policy = Policy { defaults: Some(key.parse().unwrap()), ..Policy::default() };
-        let spec = PkiSpec::from(&policy);
+        self.put_policy(&Policy { defaults: Some(key.parse().unwrap()), ..Policy::default() }).await;
+    }
+
+    /// Which keys new certificates get.
+    pub(crate) async fn put_policy(&self, policy: &Policy) {
+        let spec = PkiSpec::from(policy);
         let api = Api::<Pki>::all(self.client.clone());
-        if api.get_opt("cluster").await.unwrap().is_some() {
-            api.patch("cluster", &PatchParams::default(), &Patch::Merge(&json!({"spec": spec}))).await.unwrap();
+        if let Some(mut found) = api.get_opt("cluster").await.unwrap() {
+            found.spec = spec;
+            api.replace("cluster", &PostParams::default(), &found).await.unwrap();
         } else {
             api.create(&PostParams::default(), &Pki::new("cluster", spec)).await.unwrap();
         }

@@ -132,7 +132,7 @@ fn refused(judge: Judge, cases: &[Case]) {
 }
 
 /// Carries out what is due, one write at a time, until this instant.
-async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize {
+pub(crate) async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize {
     let (keeper, actor) = (cluster.keeper(), cluster.actor());
     let mut writes = 0;
     while cluster.now() < until {
@@ -145,7 +145,7 @@ async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize
             writes += 1;
         }
         if report.steps.is_empty() {
-            cluster.set_now(report.next_look.max(cluster.now() + SignedDuration::from_secs(1)));
+            cluster.set_now(report.next_look.min(until).max(cluster.now() + SignedDuration::from_secs(1)));
         }
     }
     writes

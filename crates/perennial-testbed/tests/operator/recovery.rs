@@ -30,7 +30,9 @@ async fn wrong_type(cluster: &Cluster) {
     let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
     assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"));
     assert_eq!(after.data, before.data);
-    assert_eq!(after.metadata.labels.unwrap()["team"], "blue");
+    let labels = after.metadata.labels.unwrap();
+    assert_eq!(labels["team"], "blue");
+    assert_eq!(labels["auth.openshift.io/managed-certificate-type"], "signer", "it is described in the same write");
     let left = cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap();
     assert!(left.is_none());
 }
@@ -109,6 +111,9 @@ async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
         "annotations": {"perennial.dev/staged-for": SIGNER},
     });
     let mut staged = json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": signer.data});
+    for (name, value) in signer.metadata.labels.clone().unwrap() {
+        staged["metadata"]["labels"][name] = json!(value);
+    }
     for (name, value) in signer.metadata.annotations.clone().unwrap() {
         staged["metadata"]["annotations"][name] = json!(value);
     }

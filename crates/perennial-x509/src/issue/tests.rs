@@ -297,3 +297,26 @@ fn a_kept_subject_is_kept_byte_for_byte() {
     let garbled = CertificateSpec { subject: SubjectSpec::Kept(vec![1, 2, 3]), ..spec("", Usage::Client) };
     assert!(matches!(issue(&garbled, fresh_key().public_key(), &root.issuer()), Err(IssueError::Subject(_))));
 }
+
+/// An RSA key may also encipher the key of a session; an ECDSA key cannot.
+#[test]
+fn the_key_decides_what_it_may_be_used_for_and_the_issuer_is_named_by_its_key() {
+    for issuer_kind in KeySpec::ALL {
+        let root = self_signed(&spec("root", Usage::Signer), key(issuer_kind)).unwrap();
+        let issuer = Issuer::new(&root, key(issuer_kind)).unwrap();
+        for subject_kind in KeySpec::ALL {
+            for usage in [Usage::Signer, Usage::Serving, Usage::Client, Usage::Peer] {
+                let what = format!("{usage} {subject_kind} by {issuer_kind}");
+                let made = issue(&spec("made", usage), key(subject_kind).public_key(), &issuer).unwrap();
+                let facts = made.facts();
+                let encipherment = if subject_kind.to_string().starts_with("RSA") { " | KeyEncipherment" } else { "" };
+                let signs = if usage == Usage::Signer { " | KeyCertSign" } else { "" };
+                let expected = format!("FlagSet(DigitalSignature{encipherment}{signs})");
+                assert_eq!(format!("{:?}", facts.key_usage.unwrap()), expected, "{what}");
+                assert_eq!(facts.is_ca, usage == Usage::Signer, "{what}");
+                assert_eq!(facts.authority_key_id, root.facts().subject_key_id, "{what}");
+                assert_eq!(facts.subject_key_id.as_ref().map(Vec::len), Some(20), "{what}");
+            }
+        }
+    }
+}

@@ -459,3 +459,23 @@ fn a_thicket_of_cross_certificates_ends_with_an_answer() {
     let refused = ask(&leaf, &thicket.iter().collect::<Vec<_>>(), &[&anchor.certificate], NOW, &Purpose::Client);
     assert_eq!(refused, "CN=leaf: no path found within 200 attempts");
 }
+
+#[test]
+fn a_chain_with_two_intermediates_is_accepted_for_its_names_and_purposes() {
+    let root = Ca::root("root");
+    let first = root.intermediate("first");
+    let second = first.intermediate("second");
+    let (serving, client) = (second.leaf("serving", Usage::Serving), second.leaf("client", Usage::Client));
+    let beside = [&first.certificate, &second.certificate];
+    let check = |leaf: &Certificate, purpose: &Purpose, expected: &str| {
+        assert_eq!(ask(leaf, &beside, &[&root.certificate], NOW, purpose), expected);
+    };
+    for name in ["localhost", "127.0.0.1"] {
+        check(&serving, &server(name), "serving < second < first < root");
+    }
+    check(&serving, &server("127.0.0.2"), "CN=serving: it is not for 127.0.0.2, but for localhost, 127.0.0.1");
+    check(&serving, &Purpose::Client, "CN=serving: its extended key usage does not allow clientAuth");
+    check(&client, &Purpose::Client, "client < second < first < root");
+    let lacking = ask(&serving, &beside[1..], &[&root.certificate], NOW, &Purpose::Any);
+    assert!(!lacking.starts_with("serving <"), "{lacking}");
+}

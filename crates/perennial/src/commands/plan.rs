@@ -170,6 +170,7 @@ fn verb(step: &Step) -> &'static str {
         Action::Publish(_) => "publish",
         Action::CopySecret(_) | Action::CopyBundle(_) => "copy",
         Action::Retype(_) => "replace",
+        Action::Describe(_) => "describe",
     }
 }
 
@@ -184,6 +185,7 @@ fn why(report: &Report, step: &Step) -> String {
         Action::CopySecret(items) => copied(report, items),
         Action::CopyBundle(item) => copied(report, std::slice::from_ref(item)),
         Action::Retype(_) => "its type".to_owned(),
+        Action::Describe(_) => "its labels and annotations".to_owned(),
     }
 }
 
@@ -219,7 +221,7 @@ fn full_why(step: &Step) -> String {
         Action::Publish(bundles) => {
             bundles.iter().map(|bundle| bundle.reason.to_string()).collect::<Vec<_>>().join("; ")
         }
-        Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) => step.to_string(),
+        Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => step.to_string(),
     }
 }
 

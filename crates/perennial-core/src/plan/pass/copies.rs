@@ -40,23 +40,6 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Gives Secrets that hold what they should the type that they should have, unless they are written anyway.
-    pub(in crate::plan) fn types(&mut self) {
-        for slot in self.snapshot().mistyped.clone() {
-            let object = slot.object_text();
-            let owner = self.wiring.owner(object, self.snapshot()).and_then(|id| self.wiring.row(id));
-            let Some(row) = owner.map(|wired| wired.row) else { continue };
-            let is_written = self.report.steps.iter().any(|step| step.object == object);
-            if is_written || self.is_foreign(&slot, row.id, row.component) {
-                continue;
-            }
-            match self.unblocked(&slot) {
-                Ok(()) => self.report.steps.push(Step::new(object, Action::Retype(slot.clone()), BTreeSet::new())),
-                Err(waiting) => self.wait(&slot, row.id, None, waiting),
-            }
-        }
-    }
-
     /// Everything that belongs in an object that gathers many certificates, whatever this pass is about.
     fn gathered(&self, object: crate::catalog::Object) -> BTreeSet<Slot> {
         let mut slots = BTreeSet::new();

@@ -4,6 +4,7 @@ mod bundles;
 mod certificates;
 mod copies;
 mod describe;
+mod metadata;
 
 use std::collections::BTreeSet;
 
@@ -79,6 +80,12 @@ impl<'a, 'c> Pass<'a, 'c> {
         let Some((_, object, writer)) = found.cloned() else { return false };
         self.wait(slot, name, None, Waiting::OtherWriter { object, writer });
         true
+    }
+
+    /// The same for what is not due by itself, and not worth a word.
+    fn is_left_alone(&self, component: Component) -> bool {
+        self.snapshot().settings.left_alone.contains(component.owner())
+            || self.foreign.iter().any(|(foreign, ..)| *foreign == component)
     }
 
     /// Whether a Service asks for a Secret that holds one of the cluster's own certificates.

@@ -28,7 +28,7 @@ impl Together {
                 }),
                 Action::CopySecret(items) => self.copied.extend(items.iter().map(|item| format!("{item:?}"))),
                 Action::CopyBundle(item) => drop(self.copied.insert(format!("{item:?}"))),
-                Action::Retype(slot) => drop(self.copied.insert(slot.to_string())),
+                Action::Retype(slot) | Action::Describe(slot) => drop(self.copied.insert(slot.to_string())),
             }
         }
         self.waiting.extend(report.waiting.iter().map(pending));

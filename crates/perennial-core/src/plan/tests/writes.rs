@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 
-use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues, living, tls};
+use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, living, tls};
 use super::text::{days, short, text, waiting};
 use crate::catalog::{Catalog, Span, Succession};
 use crate::plan::{Action, Issue, Planner, Scope};
-use crate::rules::{Observed, Reason, Waiting};
+use crate::rules::{Mode, Observed, Reason, Waiting};
+use crate::snapshot::Slot;
 use crate::spec::{Host, SubjectSpec};
 
 /// Everything about a certificate to make, in a line.
@@ -319,4 +320,86 @@ fn a_secret_of_another_type_is_replaced_unless_it_is_somebody_elses_or_written_a
     cluster.snapshot.blocked.clear();
     cluster.snapshot.settings.left_alone.insert("kube-apiserver".to_owned());
     assert!(!is_retyped(&cluster));
+}
+
+#[test]
+fn labels_and_annotations_are_set_right_unless_they_are_somebody_elses_or_written_anyway() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let leaf = "openshift-kube-apiserver/aggregator-client";
+    let copy: Slot = "openshift-kube-controller-manager/client-ca:ca-bundle.crt".parse().unwrap();
+    cluster.snapshot.undescribed.extend([tls(leaf), copy.clone()]);
+    let described = |cluster: &Cluster<'_>| {
+        let steps = cluster.plan().steps.into_iter();
+        steps.filter(|step| matches!(step.action, Action::Describe(_))).map(|step| step.object).collect::<Vec<_>>()
+    };
+    let both = [leaf.to_owned(), copy.object_text().to_owned()];
+    let steps = cluster.clone().settle();
+    assert_eq!(
+        steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        both.clone().map(|object| format!("set the labels and annotations of {object} right"))
+    );
+    assert!(steps.iter().all(|step| step.restarts.is_empty()));
+    let catalog = cluster.planner.wiring().catalog;
+    assert_eq!(steps[0].names(catalog), BTreeSet::from(["aggregator-client"]));
+    assert_eq!(steps[1].names(catalog), BTreeSet::from(["client-ca"]));
+    assert_eq!(described(&cluster), both);
+    // What is written anyway gets them with it.
+    let mut missing = cluster.clone();
+    missing.set_secret(leaf, Observed::Absent);
+    assert_eq!(described(&missing), both[1..]);
+    // The type is first.
+    let mut mistyped = cluster.clone();
+    mistyped.snapshot.mistyped.insert(tls(leaf));
+    assert_eq!(described(&mistyped), both[1..]);
+    // What nobody keeps is nobody's to describe.
+    let mut users = cluster.clone();
+    let theirs: Slot = "openshift-kube-apiserver/user-client-ca:ca-bundle.crt".parse().unwrap();
+    users.snapshot.undescribed = BTreeSet::from([theirs]);
+    assert_eq!(described(&users), [""; 0]);
+    let mut other = cluster.clone();
+    other.snapshot.other_writers.insert(tls(leaf), "them".to_owned());
+    let before = other.plan().waiting.len();
+    assert_eq!(described(&other), [""; 0]);
+    other.snapshot.undescribed.clear();
+    assert_eq!(other.plan().waiting.len(), before, "not worth a word");
+    other.snapshot.undescribed.insert(tls(leaf));
+    other.snapshot.settings.taken_over.insert("kube-apiserver".to_owned());
+    assert_eq!(described(&other), both[..1]);
+    let mut alone = cluster.clone();
+    alone.snapshot.settings.left_alone.insert("kube-apiserver".to_owned());
+    assert_eq!(described(&alone), [""; 0]);
+    let mut recovery = cluster.clone();
+    recovery.snapshot.settings.mode = Mode::OnlyWhenExpired;
+    recovery.snapshot.mistyped.insert(tls("openshift-kube-apiserver-operator/aggregator-client-signer"));
+    assert_eq!(recovery.plan().steps, []);
+    cluster.snapshot.blocked.insert(tls(leaf), "no quota".to_owned());
+    assert_eq!(described(&cluster), both[1..]);
+    assert_eq!(waiting(&cluster.plan()), format!("wait {leaf}: {leaf} could not be written: no quota\n"));
+}
+
+#[test]
+fn who_sets_labels_and_annotations_otherwise_each_time_gets_them_for_an_hour() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(2));
+    let leaf = "openshift-kube-apiserver/aggregator-client";
+    let now = cluster.now();
+    cluster.snapshot.undescribed.insert(tls(leaf));
+    let ago = |minutes: i32| now - MINUTE * minutes;
+    let times = |cluster: &mut Cluster<'_>, minutes: &[i32]| {
+        cluster.snapshot.described.insert(tls(leaf), minutes.iter().map(|it| ago(*it)).collect());
+        cluster.plan()
+    };
+    assert_eq!(times(&mut cluster, &[50, 40]).steps.len(), 1);
+    assert_eq!(times(&mut cluster, &[90, 60, 50, 40]).steps.len(), 1);
+    let report = times(&mut cluster, &[90, 50, 40, 30]);
+    assert_eq!(report.steps, []);
+    assert_eq!(report.next_look, now + MINUTE * 10);
+    let said = report.waiting[0].waiting.to_string();
+    let expected = format!(
+        "somebody else sets its labels and annotations: set right 3 times since {}, not again before {}",
+        ago(50),
+        now + MINUTE * 10
+    );
+    assert_eq!(said, expected);
 }

@@ -254,7 +254,7 @@ impl Run<'_, '_> {
                 let roots = self.operator.due.keys().filter(|root| bundles.iter().any(|it| is_in(root, it.bundle)));
                 roots.copied().collect()
             }
-            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) => Vec::new(),
+            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => Vec::new(),
         };
         self.operator.dirty.extend(roots);
     }
@@ -299,7 +299,7 @@ fn changed(step: &Step) -> Vec<(Side, Slot)> {
         Action::Publish(bundles) => bundles.iter().map(|it| (Side::Trust, it.slot.clone())).collect(),
         Action::CopySecret(items) => items.iter().map(|it| (Side::Presented, it.to.clone())).collect(),
         Action::CopyBundle(item) => vec![(Side::Trust, item.to.clone())],
-        Action::Retype(_) => Vec::new(),
+        Action::Retype(_) | Action::Describe(_) => Vec::new(),
     }
 }
 
