@@ -6,6 +6,7 @@
 mod cluster;
 mod contract;
 mod faults;
+mod handed_on;
 mod install;
 mod judged;
 mod leading;
