@@ -25,7 +25,8 @@ use crate::brief;
 use crate::library::Library;
 use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
-use crate::observe::Observation;
+use crate::observe::{Observation, whole_second};
+use crate::pass::Clock;
 use crate::read;
 pub(crate) use write::TLS;
 pub use write::Unfinished;
@@ -35,6 +36,7 @@ pub use write::Unfinished;
 pub struct Actor {
     client: Client,
     keys: Arc<KeyPool>,
+    clock: Clock,
 }
 
 /// A write that was made.
@@ -156,8 +158,8 @@ impl ActError {
 
 impl Actor {
     /// An actor on a cluster, with keys from a pool.
-    pub fn new(client: Client, keys: Arc<KeyPool>) -> Actor {
-        Actor { client, keys }
+    pub fn new(client: Client, keys: Arc<KeyPool>, clock: Clock) -> Actor {
+        Actor { client, keys, clock }
     }
 
     /// Starts to generate the keys that these steps need: while one is written, the next ones are in the making.
@@ -177,33 +179,42 @@ impl Actor {
         step: &Step,
         key: Option<PendingKey>,
     ) -> Result<Done, ActError> {
-        let mut after = observation.snapshot.clone();
-        after.apply(step);
-        let done = match &step.action {
-            Action::Issue(issue) => self.issue(wiring, observation, issue, &after, key).await,
-            Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
-            Action::CopySecret(items) => self.copy_secret(observation, items, &after).await,
-            Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
-            Action::Retype(slot) => self.retype(&mut observation.objects, slot.object()).await,
+        let (done, after) = match &step.action {
+            Action::Issue(issue) => self.issue(wiring, observation, step, issue, key).await,
+            Action::Publish(bundles) => self.publish(wiring, observation, step, bundles).await,
+            Action::CopySecret(items) => self.copy_secret(observation, step, items).await,
+            Action::CopyBundle(item) => self.copy_bundle(wiring, observation, step, item).await,
+            Action::Retype(slot) => self.retype(observation, step, slot.object()).await,
         }?;
         observation.snapshot = after;
         Ok(done)
+    }
+
+    /// The world after a write that is made now. Whoever reads it has its time from now on, not from the look, which may be minutes
+    /// old: keys take theirs, and so does a server that has much to do. So this comes after everything that can take long.
+    fn after(&self, observation: &Observation, step: &Step) -> Snapshot {
+        let mut after = observation.snapshot.clone();
+        after.taken_at = whole_second((self.clock)()).max(after.taken_at);
+        after.apply(step);
+        after
     }
 
     async fn issue(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         issue: &Issue,
-        after: &Snapshot,
         key: Option<PendingKey>,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let object = ObjectRef::secret(issue.slot.object());
         let made = self.make(observation, issue, &object, key).await?;
         for (id, certificate) in made.certificates() {
             observation.library.add_as(id.clone(), certificate.clone());
         }
-        let state = secret_state(after, &issue.slot);
+        let current = self.current_secret(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
+        let state = secret_state(&after, &issue.slot);
         let library = &observation.library;
         let chain = certificates(library, &object, &state.chain)?;
         let bridges = certificates(library, &object, &state.bridges)?;
@@ -225,34 +236,34 @@ impl Actor {
             }
             forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
-        let created = self.put_secret(&mut observation.objects, &issue.slot.object(), write::TLS, change).await?;
-        Ok(Done { object, created, made: Some(Made { certificate, key_took }), forgotten })
+        let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
+        Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten }, after))
     }
 
     async fn publish(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         bundles: &[Publication],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let slots: Vec<(&Slot, &str)> = bundles.iter().map(|bundle| (&bundle.slot, bundle.bundle)).collect();
-        self.put_bundles(wiring, observation, &slots, after).await
+        self.put_bundles(wiring, observation, step, &slots).await
     }
 
     async fn copy_bundle(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         item: &CopyItem,
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let source = wiring
             .catalog
             .bundles
             .iter()
             .find(|bundle| wiring.bundle(bundle.id).is_some_and(|wired| Some(&wired.home) == item.from.as_ref()));
-        self.put_bundles(wiring, observation, &[(&item.to, source.map_or("", |bundle| bundle.id))], after).await
+        self.put_bundles(wiring, observation, step, &[(&item.to, source.map_or("", |bundle| bundle.id))]).await
     }
 
     /// Writes bundles of one ConfigMap as they are to be.
@@ -260,14 +271,16 @@ impl Actor {
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         slots: &[(&Slot, &str)],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let name = slots.first().map(|(slot, _)| slot.object()).expect("a step is about an object");
-        let object = ObjectRef::config_map(name.clone());
+        let object = ObjectRef::config_map(name);
+        let current = self.current_config_map(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
         let mut texts = Vec::new();
         for (slot, id) in slots {
-            let state = bundle_state(after, slot);
+            let state = bundle_state(&after, slot);
             let members = certificates(&observation.library, &object, &state.members)?;
             texts.push((*slot, *id, state, read::bundle_text(&members)));
         }
@@ -280,25 +293,31 @@ impl Actor {
                 memory::write_published(annotations, slot.key(), state, library);
             }
         };
-        let created = self.put_config_map(&mut observation.objects, &name, change).await?;
-        Ok(Done { object, created, made: None, forgotten: 0 })
+        let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
+        Ok((Done { object, created, made: None, forgotten: 0 }, after))
     }
 
     async fn copy_secret(
         &self,
         observation: &mut Observation,
+        step: &Step,
         items: &[CopyItem],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let name = items.first().map(|item| item.to.object()).expect("a step is about an object");
-        let object = ObjectRef::secret(name.clone());
-        let mut contents = Vec::new();
+        let object = ObjectRef::secret(name);
+        let mut sources = Vec::new();
         for item in items {
-            let content = match &item.from {
+            sources.push(match &item.from {
                 None => None,
-                Some(from) => Some(self.content(observation, from, &item.to, after).await?),
-            };
-            contents.push((&item.to, content));
+                Some(from) => Some((from, self.read_secret(&ObjectRef::secret(from.object())).await?)),
+            });
+        }
+        let current = self.current_secret(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
+        let mut contents = Vec::new();
+        for (item, source) in items.iter().zip(&sources) {
+            let content = source.as_ref().map(|(from, secret)| content(observation, from, secret, &item.to, &after));
+            contents.push((&item.to, content.transpose()?));
         }
         let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
         let library = &observation.library;
@@ -324,36 +343,8 @@ impl Actor {
             }
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
-        let created = self.put_secret(&mut observation.objects, &name, type_, change).await?;
-        Ok(Done { object, created, made: None, forgotten })
-    }
-
-    /// What is to be repeated of a Secret, as it was decided about and no other.
-    async fn content<'s>(
-        &self,
-        observation: &Observation,
-        from: &Slot,
-        to: &Slot,
-        after: &'s Snapshot,
-    ) -> Result<Content<'s>, ActError> {
-        let source = ObjectRef::secret(from.object());
-        let secret = self.read_secret(&source).await?;
-        let state = secret_state(after, to);
-        let wanted =
-            certificates(&observation.library, &source, [&state.certificate.id].into_iter().chain(&state.chain))?;
-        let changed = || ActError::Changed { object: source.clone() };
-        let (found, _) = read::pair(&secret, from.key()).map_err(|_| changed())?;
-        // Who issues with it wants the certificate alone.
-        if found.first() != wanted.first() || !found.starts_with(&wanted) {
-            return Err(changed());
-        }
-        let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
-        Ok(Content {
-            certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
-            key: zeroize::Zeroizing::new(key.0.clone()),
-            metadata: secret.metadata.clone(),
-            state,
-        })
+        let created = self.put_secret(&mut observation.objects, &object, current, type_, change).await?;
+        Ok((Done { object, created, made: None, forgotten }, after))
     }
 
     async fn read_secret(&self, object: &ObjectRef) -> Result<Secret, ActError> {
@@ -370,6 +361,32 @@ struct Content<'s> {
     key: zeroize::Zeroizing<Vec<u8>>,
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     state: &'s SecretState,
+}
+
+/// What is to be repeated of a Secret, as it was decided about and no other.
+fn content<'s>(
+    observation: &Observation,
+    from: &Slot,
+    secret: &Secret,
+    to: &Slot,
+    after: &'s Snapshot,
+) -> Result<Content<'s>, ActError> {
+    let source = ObjectRef::secret(from.object());
+    let state = secret_state(after, to);
+    let wanted = certificates(&observation.library, &source, [&state.certificate.id].into_iter().chain(&state.chain))?;
+    let changed = || ActError::Changed { object: source.clone() };
+    let (found, _) = read::pair(secret, from.key()).map_err(|_| changed())?;
+    // Who issues with it wants the certificate alone.
+    if found.first() != wanted.first() || !found.starts_with(&wanted) {
+        return Err(changed());
+    }
+    let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
+    Ok(Content {
+        certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
+        key: zeroize::Zeroizing::new(key.0.clone()),
+        metadata: secret.metadata.clone(),
+        state,
+    })
 }
 
 fn secret_state<'s>(after: &'s Snapshot, slot: &Slot) -> &'s SecretState {

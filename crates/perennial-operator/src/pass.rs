@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use perennial_core::catalog::Day;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
@@ -27,6 +27,8 @@ const MOST_ROUNDS: usize = 20;
 const MOST_TRIES: u32 = 7;
 /// How long to wait after the first time; then twice as long each time, up to two thirds of a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// What was decided is carried out within this time after the look, or else looked at again. The first write always is.
+const GOOD_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// How many issues of a place are remembered: as many as the circuit breaker asks about.
 const REMEMBERED: usize = 5;
 
@@ -136,7 +138,7 @@ impl Listener for () {
 impl<'c> Keeper<'c> {
     /// A keeper of a cluster's certificates.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Keeper<'c> {
-        let actor = Actor::new(client.clone(), keys);
+        let actor = Actor::new(client.clone(), keys, clock.clone());
         Keeper {
             planner,
             client,
@@ -198,9 +200,13 @@ impl<'c> Keeper<'c> {
             }
             let mut keys = self.actor.begin_keys(&report.steps);
             rounds += 1;
-            for step in report.steps.clone() {
+            let looked_at = (self.clock)();
+            for (number, step) in report.steps.clone().into_iter().enumerate() {
                 if self.is_stopping() {
                     return Ok(Passed { observation, report, written, failed });
+                }
+                if number > 0 && GOOD_FOR < (self.clock)().duration_since(looked_at) {
+                    break;
                 }
                 if !changes.contains_key(&step.object) {
                     listener.begins(&step).await;

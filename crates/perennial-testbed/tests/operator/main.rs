@@ -14,4 +14,5 @@ mod life;
 mod obstacles;
 mod recovery;
 mod rights;
+mod slow;
 mod telling;
