@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::{Api, Client};
+use kube_client::core::Status;
+use kube_client::{Api, Client, Error};
 use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
 use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -30,6 +31,10 @@ use crate::pass::Clock;
 use crate::read;
 pub(crate) use write::TLS;
 pub use write::Unfinished;
+
+/// How long a trouble of the server takes that says nothing about it, and the longest that is waited for one that does.
+const TROUBLE_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Who writes.
 #[derive(Clone)]
@@ -138,6 +143,22 @@ impl ActError {
     /// Whether nothing is wrong but that somebody was faster.
     pub fn is_changed(&self) -> bool {
         matches!(self, ActError::Changed { .. })
+    }
+
+    /// How long to wait before it is tried again, if the server had a trouble that passes. Whether it was written is not known then:
+    /// an answer may have been lost.
+    pub fn passes_in(&self) -> Option<Duration> {
+        let (ActError::Read { source, .. } | ActError::Write { source, .. }) = self else { return None };
+        let asked = |status: &Status| {
+            let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            Duration::from_secs(seconds.into()).clamp(TROUBLE_PAUSE, LONGEST_PAUSE)
+        };
+        match source.as_ref() {
+            Error::Api(status) if status.code == 429 || (500..600).contains(&status.code) => Some(asked(status)),
+            // The connection broke, or nobody answered in time.
+            Error::Service(_) | Error::HyperError(_) => Some(TROUBLE_PAUSE),
+            _ => None,
+        }
     }
 
     /// The object that was not written.
@@ -416,5 +437,30 @@ fn set(secret: &mut Secret, key: &str, value: Option<Vec<u8>>) {
     match value {
         Some(value) => drop(data.insert(key.to_owned(), ByteString(value))),
         None => drop(data.remove(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_client::core::response::StatusDetails;
+
+    use super::*;
+
+    /// In how many milliseconds the trouble of this answer passes.
+    fn passes_in(code: u16, retry_after_seconds: u32) -> Option<u128> {
+        let details = StatusDetails { retry_after_seconds, ..StatusDetails::default() };
+        let status = Status { code, details: Some(details), ..Status::default() };
+        let object = ObjectRef::secret(perennial_core::catalog::ObjectName { namespace: "a".into(), name: "b".into() });
+        let error = ActError::Write { object, source: Box::new(Error::Api(Box::new(status))) };
+        error.passes_in().map(|pause| pause.as_millis())
+    }
+
+    #[test]
+    fn a_trouble_of_the_server_passes_when_it_says_and_a_refusal_never() {
+        let passing = [(500, 0), (503, 2), (504, 0), (429, 3), (429, 3600)].map(|(code, after)| passes_in(code, after));
+        assert_eq!(passing, [250, 2000, 250, 3000, 10_000].map(Some));
+        for code in [400, 403, 404, 409, 413, 422] {
+            assert_eq!(passes_in(code, 1), None, "{code}");
+        }
     }
 }
