@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::{Api, Client};
+use kube_client::core::Status;
+use kube_client::{Api, Client, Error};
 use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
 use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -25,16 +26,22 @@ use crate::brief;
 use crate::library::Library;
 use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
-use crate::observe::Observation;
+use crate::observe::{Observation, whole_second};
+use crate::pass::Clock;
 use crate::read;
 pub(crate) use write::TLS;
 pub use write::Unfinished;
+
+/// How long a trouble of the server takes that says nothing about it, and the longest that is waited for one that does.
+const TROUBLE_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Who writes.
 #[derive(Clone)]
 pub struct Actor {
     client: Client,
     keys: Arc<KeyPool>,
+    clock: Clock,
 }
 
 /// A write that was made.
@@ -138,6 +145,22 @@ impl ActError {
         matches!(self, ActError::Changed { .. })
     }
 
+    /// How long to wait before it is tried again, if the server had a trouble that passes. Whether it was written is not known then:
+    /// an answer may have been lost.
+    pub fn passes_in(&self) -> Option<Duration> {
+        let (ActError::Read { source, .. } | ActError::Write { source, .. }) = self else { return None };
+        let asked = |status: &Status| {
+            let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+            Duration::from_secs(seconds.into()).clamp(TROUBLE_PAUSE, LONGEST_PAUSE)
+        };
+        match source.as_ref() {
+            Error::Api(status) if status.code == 429 || (500..600).contains(&status.code) => Some(asked(status)),
+            // The connection broke, or nobody answered in time.
+            Error::Service(_) | Error::HyperError(_) => Some(TROUBLE_PAUSE),
+            _ => None,
+        }
+    }
+
     /// The object that was not written.
     pub fn object(&self) -> &ObjectRef {
         match self {
@@ -156,8 +179,8 @@ impl ActError {
 
 impl Actor {
     /// An actor on a cluster, with keys from a pool.
-    pub fn new(client: Client, keys: Arc<KeyPool>) -> Actor {
-        Actor { client, keys }
+    pub fn new(client: Client, keys: Arc<KeyPool>, clock: Clock) -> Actor {
+        Actor { client, keys, clock }
     }
 
     /// Starts to generate the keys that these steps need: while one is written, the next ones are in the making.
@@ -177,34 +200,43 @@ impl Actor {
         step: &Step,
         key: Option<PendingKey>,
     ) -> Result<Done, ActError> {
-        let mut after = observation.snapshot.clone();
-        after.apply(step);
-        let done = match &step.action {
-            Action::Issue(issue) => self.issue(wiring, observation, issue, &after, key).await,
-            Action::Publish(bundles) => self.publish(wiring, observation, bundles, &after).await,
-            Action::CopySecret(items) => self.copy_secret(wiring, observation, items, &after).await,
-            Action::CopyBundle(item) => self.copy_bundle(wiring, observation, item, &after).await,
+        let (done, after) = match &step.action {
+            Action::Issue(issue) => self.issue(wiring, observation, step, issue, key).await,
+            Action::Publish(bundles) => self.publish(wiring, observation, step, bundles).await,
+            Action::CopySecret(items) => self.copy_secret(wiring, observation, step, items).await,
+            Action::CopyBundle(item) => self.copy_bundle(wiring, observation, step, item).await,
             // Who writes it anyway describes it, too.
-            Action::Retype(slot) | Action::Describe(slot) => self.describe(wiring, observation, slot, &after).await,
+            Action::Retype(slot) | Action::Describe(slot) => self.describe(wiring, observation, step, slot).await,
         }?;
         observation.snapshot = after;
         Ok(done)
+    }
+
+    /// The world after a write that is made now. Whoever reads it has its time from now on, not from the look, which may be minutes
+    /// old: keys take theirs, and so does a server that has much to do. So this comes after everything that can take long.
+    fn after(&self, observation: &Observation, step: &Step) -> Snapshot {
+        let mut after = observation.snapshot.clone();
+        after.taken_at = whole_second((self.clock)()).max(after.taken_at);
+        after.apply(step);
+        after
     }
 
     async fn issue(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         issue: &Issue,
-        after: &Snapshot,
         key: Option<PendingKey>,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let object = ObjectRef::secret(issue.slot.object());
         let made = self.make(observation, issue, &object, key).await?;
         for (id, certificate) in made.certificates() {
             observation.library.add_as(id.clone(), certificate.clone());
         }
-        let state = secret_state(after, &issue.slot);
+        let current = self.current_secret(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
+        let state = secret_state(&after, &issue.slot);
         let library = &observation.library;
         let chain = certificates(library, &object, &state.chain)?;
         let bridges = certificates(library, &object, &state.bridges)?;
@@ -226,34 +258,34 @@ impl Actor {
             }
             forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
-        let created = self.put_secret(&mut observation.objects, &issue.slot.object(), write::TLS, change).await?;
-        Ok(Done { object, created, made: Some(Made { certificate, key_took }), forgotten })
+        let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
+        Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten }, after))
     }
 
     async fn publish(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         bundles: &[Publication],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let slots: Vec<(&Slot, &str)> = bundles.iter().map(|bundle| (&bundle.slot, bundle.bundle)).collect();
-        self.put_bundles(wiring, observation, &slots, after).await
+        self.put_bundles(wiring, observation, step, &slots).await
     }
 
     async fn copy_bundle(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         item: &CopyItem,
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let source = wiring
             .catalog
             .bundles
             .iter()
             .find(|bundle| wiring.bundle(bundle.id).is_some_and(|wired| Some(&wired.home) == item.from.as_ref()));
-        self.put_bundles(wiring, observation, &[(&item.to, source.map_or("", |bundle| bundle.id))], after).await
+        self.put_bundles(wiring, observation, step, &[(&item.to, source.map_or("", |bundle| bundle.id))]).await
     }
 
     /// Writes bundles of one ConfigMap as they are to be.
@@ -261,14 +293,16 @@ impl Actor {
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         slots: &[(&Slot, &str)],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let name = slots.first().map(|(slot, _)| slot.object()).expect("a step is about an object");
-        let object = ObjectRef::config_map(name.clone());
+        let object = ObjectRef::config_map(name);
+        let current = self.current_config_map(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
         let mut texts = Vec::new();
         for (slot, id) in slots {
-            let state = bundle_state(after, slot);
+            let state = bundle_state(&after, slot);
             let members = certificates(&observation.library, &object, &state.members)?;
             texts.push((*slot, *id, state, read::bundle_text(&members)));
         }
@@ -281,8 +315,8 @@ impl Actor {
                 memory::write_published(annotations, slot.key(), state, library);
             }
         };
-        let created = self.put_config_map(&mut observation.objects, &name, change).await?;
-        Ok(Done { object, created, made: None, forgotten: 0 })
+        let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
+        Ok((Done { object, created, made: None, forgotten: 0 }, after))
     }
 
     /// Writes an object as it is, with the type, the labels and the annotations that it should have.
@@ -290,48 +324,61 @@ impl Actor {
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         slot: &Slot,
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let name = slot.object();
-        let (object, created) = if slot.key() == read::TLS_CERT {
-            let object = ObjectRef::secret(name.clone());
-            let id = &secret_state(after, slot).certificate.id;
+        let (object, created, after) = if slot.key() == read::TLS_CERT {
+            let object = ObjectRef::secret(name);
+            let current = self.current_secret(&observation.objects, &object).await?;
+            let after = self.after(observation, step);
+            let id = &secret_state(&after, slot).certificate.id;
             let found = certificates(&observation.library, &object, [id])?;
-            let rows = metadata::rows(wiring, after);
+            let rows = metadata::rows(wiring, &after);
             let change = |secret: &mut Secret| {
                 for (place, certificate) in rows.get(slot).into_iter().zip(&found) {
                     metadata::mend(&mut secret.metadata, wiring.catalog, place, certificate);
                 }
             };
-            (object, self.put_secret(&mut observation.objects, &name, write::TLS, change).await?)
+            let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
+            (object, created, after)
         } else {
+            let object = ObjectRef::config_map(name);
+            let current = self.current_config_map(&observation.objects, &object).await?;
+            let after = self.after(observation, step);
             let bundle = wiring.bundle_in(slot).map(|wired| wired.bundle);
             let change = |map: &mut ConfigMap| metadata::describe_bundle(&mut map.metadata, bundle);
-            (ObjectRef::config_map(name.clone()), self.put_config_map(&mut observation.objects, &name, change).await?)
+            let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
+            (object, created, after)
         };
-        Ok(Done { object, created, made: None, forgotten: 0 })
+        Ok((Done { object, created, made: None, forgotten: 0 }, after))
     }
 
     async fn copy_secret(
         &self,
         wiring: &Wiring<'_>,
         observation: &mut Observation,
+        step: &Step,
         items: &[CopyItem],
-        after: &Snapshot,
-    ) -> Result<Done, ActError> {
+    ) -> Result<(Done, Snapshot), ActError> {
         let name = items.first().map(|item| item.to.object()).expect("a step is about an object");
-        let object = ObjectRef::secret(name.clone());
-        let mut contents = Vec::new();
+        let object = ObjectRef::secret(name);
+        let mut sources = Vec::new();
         for item in items {
-            let content = match &item.from {
+            sources.push(match &item.from {
                 None => None,
-                Some(from) => Some(self.content(observation, from, &item.to, after).await?),
-            };
-            contents.push((&item.to, content));
+                Some(from) => Some((from, self.read_secret(&ObjectRef::secret(from.object())).await?)),
+            });
+        }
+        let current = self.current_secret(&observation.objects, &object).await?;
+        let after = self.after(observation, step);
+        let mut contents = Vec::new();
+        for (item, source) in items.iter().zip(&sources) {
+            let content = source.as_ref().map(|(from, secret)| content(observation, from, secret, &item.to, &after));
+            contents.push((&item.to, content.transpose()?));
         }
         let is_tls = items.iter().any(|item| item.to.key() == read::TLS_CERT);
-        let rows = if is_tls { metadata::rows(wiring, after) } else { BTreeMap::new() };
+        let rows = if is_tls { metadata::rows(wiring, &after) } else { BTreeMap::new() };
         let library = &observation.library;
         let mut forgotten = 0;
         let change = |secret: &mut Secret| {
@@ -358,37 +405,8 @@ impl Actor {
             }
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
-        let created = self.put_secret(&mut observation.objects, &name, type_, change).await?;
-        Ok(Done { object, created, made: None, forgotten })
-    }
-
-    /// What is to be repeated of a Secret, as it was decided about and no other.
-    async fn content<'s>(
-        &self,
-        observation: &Observation,
-        from: &Slot,
-        to: &Slot,
-        after: &'s Snapshot,
-    ) -> Result<Content<'s>, ActError> {
-        let source = ObjectRef::secret(from.object());
-        let secret = self.read_secret(&source).await?;
-        let state = secret_state(after, to);
-        let wanted =
-            certificates(&observation.library, &source, [&state.certificate.id].into_iter().chain(&state.chain))?;
-        let changed = || ActError::Changed { object: source.clone() };
-        let (found, _) = read::pair(&secret, from.key()).map_err(|_| changed())?;
-        // Who issues with it wants the certificate alone.
-        if found.first() != wanted.first() || !found.starts_with(&wanted) {
-            return Err(changed());
-        }
-        let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
-        Ok(Content {
-            first: found.into_iter().next().ok_or_else(changed)?,
-            certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
-            key: zeroize::Zeroizing::new(key.0.clone()),
-            metadata: secret.metadata.clone(),
-            state,
-        })
+        let created = self.put_secret(&mut observation.objects, &object, current, type_, change).await?;
+        Ok((Done { object, created, made: None, forgotten }, after))
     }
 
     async fn read_secret(&self, object: &ObjectRef) -> Result<Secret, ActError> {
@@ -406,6 +424,33 @@ struct Content<'s> {
     key: zeroize::Zeroizing<Vec<u8>>,
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     state: &'s SecretState,
+}
+
+/// What is to be repeated of a Secret, as it was decided about and no other.
+fn content<'s>(
+    observation: &Observation,
+    from: &Slot,
+    secret: &Secret,
+    to: &Slot,
+    after: &'s Snapshot,
+) -> Result<Content<'s>, ActError> {
+    let source = ObjectRef::secret(from.object());
+    let state = secret_state(after, to);
+    let wanted = certificates(&observation.library, &source, [&state.certificate.id].into_iter().chain(&state.chain))?;
+    let changed = || ActError::Changed { object: source.clone() };
+    let (found, _) = read::pair(secret, from.key()).map_err(|_| changed())?;
+    // Who issues with it wants the certificate alone.
+    if found.first() != wanted.first() || !found.starts_with(&wanted) {
+        return Err(changed());
+    }
+    let key = secret.data.as_ref().and_then(|data| data.get(&read::key_name(from.key()))).ok_or_else(changed)?;
+    Ok(Content {
+        first: found.into_iter().next().ok_or_else(changed)?,
+        certificate: wanted.iter().map(Certificate::to_pem).collect::<String>().into_bytes(),
+        key: zeroize::Zeroizing::new(key.0.clone()),
+        metadata: secret.metadata.clone(),
+        state,
+    })
 }
 
 fn secret_state<'s>(after: &'s Snapshot, slot: &Slot) -> &'s SecretState {
@@ -435,5 +480,31 @@ fn set(secret: &mut Secret, key: &str, value: Option<Vec<u8>>) {
     match value {
         Some(value) => drop(data.insert(key.to_owned(), ByteString(value))),
         None => drop(data.remove(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube_client::core::response::StatusDetails;
+
+    use super::*;
+
+    /// In how many milliseconds the trouble of this answer passes.
+    fn passes_in(code: u16, retry_after_seconds: u32) -> Option<u128> {
+        let (name, group, kind, uid) = Default::default();
+        let details = StatusDetails { name, group, kind, uid, causes: Vec::new(), retry_after_seconds };
+        let status = Status { code, details: Some(details), ..Status::default() };
+        let object = ObjectRef::secret(perennial_core::catalog::ObjectName { namespace: "a".into(), name: "b".into() });
+        let error = ActError::Write { object, source: Box::new(Error::Api(Box::new(status))) };
+        error.passes_in().map(|pause| pause.as_millis())
+    }
+
+    #[test]
+    fn a_trouble_of_the_server_passes_when_it_says_and_a_refusal_never() {
+        let passing = [(500, 0), (503, 2), (504, 0), (429, 3), (429, 3600)].map(|(code, after)| passes_in(code, after));
+        assert_eq!(passing, [250, 2000, 250, 3000, 10_000].map(Some));
+        for code in [400, 403, 404, 409, 413, 422] {
+            assert_eq!(passes_in(code, 1), None, "{code}");
+        }
     }
 }

@@ -66,6 +66,8 @@ struct RawPublished {
     from: Option<Slot>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     first: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reached: Option<Timestamp>,
 }
 
 /// An object may hold several certificates or bundles, each under its key.
@@ -136,7 +138,8 @@ impl SecretMemory {
 /// Since when each certificate of the bundle under this key is there.
 pub(crate) fn read_published(annotations: &Annotations, key: &str) -> BTreeMap<CertificateId, Published> {
     let raw = keyed::<BTreeMap<CertificateId, RawPublished>>(annotations, PUBLISHED).remove(key).unwrap_or_default();
-    raw.into_iter().map(|(id, RawPublished { at, from, first })| (id, Published { at, from, first })).collect()
+    let published = |RawPublished { at, from, first, reached }| Published { at, from, first, reached };
+    raw.into_iter().map(|(id, raw)| (id, published(raw))).collect()
 }
 
 /// Writes down since when each certificate of a bundle is there.
@@ -144,7 +147,8 @@ pub(crate) fn write_published(annotations: &mut Annotations, key: &str, state: &
     let raw = |(id, published): (&CertificateId, &Published)| {
         // What was planned has a fingerprint by now.
         let id = library.get(id).map_or_else(|| id.clone(), trust::id);
-        (id, RawPublished { at: published.at, from: published.from.clone(), first: published.first })
+        let Published { at, from, first, reached } = published.clone();
+        (id, RawPublished { at, from, first, reached })
     };
     let published: BTreeMap<CertificateId, RawPublished> = state.published.iter().map(raw).collect();
     set_keyed(annotations, PUBLISHED, key, (!published.is_empty()).then_some(published));

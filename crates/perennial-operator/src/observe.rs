@@ -62,13 +62,16 @@ impl Default for View {
     }
 }
 
+/// Certificates and annotations know whole seconds.
+pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
 /// Looks at everything that the catalog names.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
     let ClusterState { facts, nodes, policy, is_short, rotation_base, mut troubles } =
         cluster::read(client, &view.service_domain).await?;
-    // Certificates and annotations know whole seconds.
-    let taken_at = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let mut snapshot = Snapshot::empty(wiring, facts, taken_at);
+    let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
     snapshot.settings.time_scale = cluster::time_scale(view.settings.time_scale, is_short);
     match nodes {

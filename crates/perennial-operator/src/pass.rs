@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube_client::Client;
 use perennial_core::plan::{Action, Planner, Report, Scope, Step};
 use perennial_core::rules::Observed;
 use perennial_core::snapshot::Slot;
 use perennial_x509::KeyPool;
-use tracing::warn;
+use tracing::{debug, warn};
 
-use crate::act::{ActError, Actor, Done, Unfinished};
+use crate::act::{ActError, Actor, Done, LONGEST_PAUSE, Unfinished};
 use crate::brief;
 use crate::observe::{Observation, View, observe};
 use crate::rbac::Kept;
@@ -28,6 +28,11 @@ const MOST_ROUNDS: usize = 20;
 const MOST_TRIES: u32 = 7;
 /// How long to wait after the first time; then twice as long each time, up to two thirds of a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// How often a write is tried again in a pass because the server had a trouble: of an object, and of all together.
+const MOST_TROUBLES: u32 = 2;
+const MOST_TROUBLES_OF_ALL: u32 = 10;
+/// What was decided is carried out within this time after the look, or else looked at again. The first write always is.
+const GOOD_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// How many issues of a place are remembered: as many as the circuit breaker asks about, and more than it asks of descriptions.
 const REMEMBERED: usize = 5;
 
@@ -141,7 +146,7 @@ impl Listener for () {
 impl<'c> Keeper<'c> {
     /// A keeper of a cluster's certificates.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Keeper<'c> {
-        let actor = Actor::new(client.clone(), keys);
+        let actor = Actor::new(client.clone(), keys, clock.clone());
         Keeper {
             planner,
             client,
@@ -194,9 +199,12 @@ impl<'c> Keeper<'c> {
     }
 
     /// Does everything that can be done now. What cannot be written is tried once, and everything that does not need it goes on.
+    /// Where the server only had a trouble that passes, it is looked at and tried again first: what goes on without a signer, such as a
+    /// bundle of several, would be read without it.
     pub async fn pass(&self, listener: &dyn Listener) -> Result<Passed, PassError> {
         let (mut written, mut failed) = (Vec::new(), Vec::new());
         let (mut blocked, mut changes) = (BTreeMap::new(), BTreeMap::<String, u32>::new());
+        let mut troubles = BTreeMap::<String, u32>::new();
         let mut rounds = 0;
         // What could not be finished is tried again.
         if lock(&self.unfinished).as_ref().is_some_and(|unfinished| !unfinished.is_empty()) {
@@ -211,11 +219,15 @@ impl<'c> Keeper<'c> {
             }
             let mut keys = self.actor.begin_keys(&report.steps);
             rounds += 1;
-            for step in report.steps.clone() {
+            let looked_at = (self.clock)();
+            for (number, step) in report.steps.clone().into_iter().enumerate() {
                 if self.is_stopping() {
                     return Ok(Passed { observation, report, written, failed });
                 }
-                if !changes.contains_key(&step.object) {
+                if number > 0 && GOOD_FOR < (self.clock)().duration_since(looked_at) {
+                    break;
+                }
+                if !changes.contains_key(&step.object) && !troubles.contains_key(&step.object) {
                     listener.begins(&step).await;
                 }
                 let acted =
@@ -231,6 +243,16 @@ impl<'c> Keeper<'c> {
                 };
                 *lock(&self.unfinished) = None;
                 rounds -= 1;
+                if let Some(pause) = error.passes_in().filter(|_| troubles.values().sum::<u32>() < MOST_TROUBLES_OF_ALL)
+                {
+                    let tries = troubles.entry(step.object.clone()).or_default();
+                    if *tries < MOST_TROUBLES {
+                        *tries += 1;
+                        debug!(object = step.object, %error, "is tried again");
+                        tokio::time::sleep((pause * 4_u32.pow(*tries - 1)).min(LONGEST_PAUSE)).await;
+                        break;
+                    }
+                }
                 let tries = changes.entry(step.object.clone()).or_default();
                 let error = match error {
                     ActError::Changed { object } => {

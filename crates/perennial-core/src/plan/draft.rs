@@ -204,7 +204,8 @@ impl<'a> Draft<'a> {
             let at = before.map_or(self.now, |before| before.at);
             let from = from.or_else(|| before.and_then(|before| before.from.clone()));
             let first = before.map_or(bundle.first, |before| before.first);
-            published.insert(id.clone(), Published { at, from, first });
+            let reached = bundle.reached.get(id).copied();
+            published.insert(id.clone(), Published { at, from, first, reached });
         }
         BundleState {
             members: bundle.members.iter().cloned().collect(),
@@ -231,7 +232,7 @@ impl<'a> Draft<'a> {
         let old = self.bundle(&item.to).present();
         let since = |id: &CertificateId| {
             let before = old.and_then(|old| old.published.get(id)).cloned();
-            before.unwrap_or(Published { at: self.now, from: None, first: item.first })
+            before.unwrap_or(Published { at: self.now, from: None, first: item.first, reached: None })
         };
         let published = source.members.iter().map(|id| (id.clone(), since(id))).collect();
         Some(BundleState { published, damage: Vec::new(), ..source.clone() })

@@ -1,6 +1,6 @@
 //! What a plan is made of: writes, each complete, so that whoever carries them out decides nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
@@ -112,6 +112,9 @@ pub struct Publication {
     /// Whether nobody can have read it before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
+    /// What has reached everybody that it is handed to, and since when those who hand it on have it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reached: BTreeMap<CertificateId, Timestamp>,
 }
 
 /// A repetition.

@@ -58,8 +58,17 @@ impl Draft<'_> {
                     versions.add(self.held(slot, held));
                 }
                 if let Delivery::Relayed { within } = delivery {
-                    let restarted = held.iter().filter_map(|held| held.since).max().unwrap_or(Timestamp::MIN);
-                    self.add_lacking(&mut versions, slot, state, |_| after(restarted, self.lag(within)));
+                    // Who has just started may have followed one that had all of it, or one that had not.
+                    let starts = held.iter().map(|held| held.since.unwrap_or(self.now()));
+                    let started = starts.max().unwrap_or(Timestamp::MIN);
+                    self.add_lacking(&mut versions, slot, state, |id| {
+                        let at = match state.published.get(id) {
+                            Some(published) if published.first => Timestamp::MIN,
+                            Some(published) => published.reached.unwrap_or(started),
+                            None => started,
+                        };
+                        after(at.min(started), self.lag(within))
+                    });
                 }
             }
             (None, Delivery::Reloaded { within }) => {

@@ -35,6 +35,9 @@ pub struct Published {
     /// Whether nobody can hold the bundle without it: there was none before, nor anything that it could have verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
+    /// Since when everybody who hands it on has it, once that is so long ago that whoever they hand it to has it too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Timestamp>,
 }
 
 /// What a bundle is made from.
@@ -46,6 +49,8 @@ pub struct BundleInputs<'a> {
     pub needed: &'a [CertificateId],
     /// What somebody else had put there and has taken back.
     pub withdrawn: &'a BTreeSet<CertificateId>,
+    /// Of a bundle that is handed on: what has reached everybody, and since when those who hand it on have it.
+    pub reached: &'a BTreeMap<CertificateId, Timestamp>,
     /// All certificates.
     pub certificates: &'a dyn Known,
     /// The instant.
@@ -92,6 +97,8 @@ pub enum BundleReason {
     NotCanonical,
     /// The same certificates, but nobody wrote down since when they are there.
     Unremembered,
+    /// The same certificates, but others of them have reached everybody than is written down.
+    Reached,
 }
 
 /// What is to be done about a bundle; none leaves it as it is.
@@ -110,7 +117,11 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         Observed::Present(state) => state,
     };
     // Nearly always everything is in place, and nothing needs to be compared as sets.
-    let is_in_place = |id: &CertificateId| state.published.contains_key(id) && is_alive(&id);
+    let is_as_written = |id: &CertificateId| {
+        let written = state.published.get(id);
+        written.is_some_and(|written| written.reached.as_ref() == inputs.reached.get(id))
+    };
+    let is_in_place = |id: &CertificateId| is_as_written(id) && is_alive(&id);
     if state.damage.is_empty()
         && state.is_canonical
         && !state.members.is_empty()
@@ -136,6 +147,8 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         BundleReason::NotCanonical
     } else if members.iter().any(|id| !state.published.contains_key(id)) {
         BundleReason::Unremembered
+    } else if !members.iter().all(is_as_written) {
+        BundleReason::Reached
     } else {
         return None;
     };
@@ -155,6 +168,7 @@ impl fmt::Display for BundleReason {
             }
             BundleReason::NotCanonical => f.write_str("duplicates or order"),
             BundleReason::Unremembered => f.write_str("nothing says since when its certificates are there"),
+            BundleReason::Reached => f.write_str("nothing says which of its certificates have reached everybody"),
         }
     }
 }

@@ -35,7 +35,7 @@ fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
 
 /// As if everything had been in the bundle from day 0 on.
 fn published() -> BTreeMap<CertificateId, Published> {
-    let since = Published { at: day(0), from: None, first: false };
+    let since = Published { at: day(0), from: None, first: false, reached: None };
     ids("old + current + new").into_iter().map(|id| (id, since.clone())).collect()
 }
 
@@ -321,6 +321,7 @@ fn bundle_verdict(found: &Observed<BundleState>, needed: &str, at: Timestamp) ->
         current: &current,
         needed: &needed,
         withdrawn: &BTreeSet::new(),
+        reached: &BTreeMap::new(),
         certificates: &certificates,
         now: at,
         allowance,

@@ -44,8 +44,10 @@ pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
     for bundle in catalog.bundles.iter().filter(|bundle| bundle.day == Day::One) {
         let members: Vec<CertificateId> =
             members(catalog, bundle.inputs, &made).iter().map(|certificate| certificate.id.clone()).collect();
-        let published =
-            members.iter().map(|id| (id.clone(), Published { at: now, from: None, first: false })).collect();
+        let published = members
+            .iter()
+            .map(|id| (id.clone(), Published { at: now, from: None, first: false, reached: None }))
+            .collect();
         let state = BundleState { members, damage: Vec::new(), is_canonical: true, published };
         let mut slots = vec![Slot::file(bundle.id)];
         if let BundleHome::File { config_maps, .. } = bundle.home {

@@ -90,7 +90,7 @@ pub struct Held {
     pub by: String,
     /// The static-pod revision that it runs.
     pub revision: Option<u64>,
-    /// Since when it holds exactly these, whatever restarts there were; the beginning of time where nobody can say.
+    /// Since when it runs with them: its last start. Where nobody can say, it may have started now.
     pub since: Option<Timestamp>,
     /// The certificates.
     pub members: Vec<CertificateId>,

@@ -52,69 +52,90 @@ impl Unfinished {
 }
 
 impl Actor {
-    /// Writes a Secret. Says whether it was not there before.
+    /// A Secret as it is now, if it is as it was looked at; none where there was none.
+    pub(super) async fn current_secret(
+        &self,
+        objects: &Objects,
+        object: &ObjectRef,
+    ) -> Result<Option<Secret>, ActError> {
+        let Some(seen) = objects.get(object) else { return Ok(None) };
+        let secret = self.read_secret(object).await?;
+        if secret.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
+            return Err(ActError::Changed { object: object.clone() });
+        }
+        Ok(Some(secret))
+    }
+
+    /// A ConfigMap as it is now, if it is as it was looked at; none where there was none.
+    pub(super) async fn current_config_map(
+        &self,
+        objects: &Objects,
+        object: &ObjectRef,
+    ) -> Result<Option<ConfigMap>, ActError> {
+        let Some(seen) = objects.get(object) else { return Ok(None) };
+        let found = self.config_maps(object).get_opt(&object.name.name).await;
+        let found = found.map_err(|source| ActError::Read { object: object.clone(), source: Box::new(source) })?;
+        let same = |map: &ConfigMap| map.metadata.resource_version.as_ref() == Some(&seen.resource_version);
+        let map = found.filter(same).ok_or_else(|| ActError::Changed { object: object.clone() })?;
+        Ok(Some(map))
+    }
+
+    /// Writes a Secret in place of what was found there. Says whether it was not there before.
     pub(super) async fn put_secret(
         &self,
         objects: &mut Objects,
-        name: &ObjectName,
+        object: &ObjectRef,
+        current: Option<Secret>,
         type_: &str,
         change: impl FnOnce(&mut Secret),
     ) -> Result<bool, ActError> {
-        let object = ObjectRef::secret(name.clone());
-        let api = Api::<Secret>::namespaced(self.client.clone(), &name.namespace);
-        let Some(seen) = objects.get(&object).cloned() else {
-            let mut new = Secret { metadata: named(name), type_: Some(type_.to_owned()), ..Secret::default() };
-            change(&mut new);
-            let written = api.create(&parameters(), &new).await.map_err(|error| refused(&object, error))?;
-            objects.note(object, &written.metadata);
-            return Ok(true);
+        let api = Api::<Secret>::namespaced(self.client.clone(), &object.name.namespace);
+        let failed = |error| refused(object, error);
+        let (written, created) = match current {
+            None => {
+                let metadata = named(&object.name);
+                let mut new = Secret { metadata, type_: Some(type_.to_owned()), ..Secret::default() };
+                change(&mut new);
+                (api.create(&parameters(), &new).await.map_err(failed)?, true)
+            }
+            Some(mut secret) => {
+                change(&mut secret);
+                if secret.type_.as_deref() == Some(type_) {
+                    (api.replace(&object.name.name, &parameters(), &secret).await.map_err(failed)?, false)
+                } else {
+                    secret.type_ = Some(type_.to_owned());
+                    (self.replace_whole(&api, object, secret).await?, false)
+                }
+            }
         };
-        let mut secret = self.read_secret(&object).await?;
-        if secret.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
-            return Err(ActError::Changed { object });
-        }
-        let is_of_type = secret.type_.as_deref() == Some(type_);
-        change(&mut secret);
-        let written = if is_of_type {
-            api.replace(&name.name, &parameters(), &secret).await.map_err(|error| refused(&object, error))?
-        } else {
-            secret.type_ = Some(type_.to_owned());
-            self.replace_whole(&api, &object, secret).await?
-        };
-        objects.note(object, &written.metadata);
-        Ok(false)
+        objects.note(object.clone(), &written.metadata);
+        Ok(created)
     }
 
-    /// Writes a ConfigMap. Says whether it was not there before.
+    /// Writes a ConfigMap in place of what was found there. Says whether it was not there before.
     pub(super) async fn put_config_map(
         &self,
         objects: &mut Objects,
-        name: &ObjectName,
+        object: &ObjectRef,
+        current: Option<ConfigMap>,
         change: impl FnOnce(&mut ConfigMap),
     ) -> Result<bool, ActError> {
-        let object = ObjectRef::config_map(name.clone());
-        let api = Api::<ConfigMap>::namespaced(self.client.clone(), &name.namespace);
-        let (written, created) = match objects.get(&object) {
-            None => {
-                let mut new = ConfigMap { metadata: named(name), ..ConfigMap::default() };
-                change(&mut new);
-                (api.create(&parameters(), &new).await, true)
-            }
-            Some(seen) => {
-                let found = api.get_opt(&name.name).await;
-                let found =
-                    found.map_err(|source| ActError::Read { object: object.clone(), source: Box::new(source) })?;
-                let changed = |map: &ConfigMap| map.metadata.resource_version.as_ref() != Some(&seen.resource_version);
-                let Some(mut map) = found.filter(|map| !changed(map)) else {
-                    return Err(ActError::Changed { object });
-                };
-                change(&mut map);
-                (api.replace(&name.name, &parameters(), &map).await, false)
-            }
+        let api = self.config_maps(object);
+        let created = current.is_none();
+        let mut map = current.unwrap_or_else(|| ConfigMap { metadata: named(&object.name), ..ConfigMap::default() });
+        change(&mut map);
+        let written = if created {
+            api.create(&parameters(), &map).await
+        } else {
+            api.replace(&object.name.name, &parameters(), &map).await
         };
-        let written = written.map_err(|error| refused(&object, error))?;
-        objects.note(object, &written.metadata);
+        let written = written.map_err(|error| refused(object, error))?;
+        objects.note(object.clone(), &written.metadata);
         Ok(created)
+    }
+
+    fn config_maps(&self, object: &ObjectRef) -> Api<ConfigMap> {
+        Api::namespaced(self.client.clone(), &object.name.namespace)
     }
 
     /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret

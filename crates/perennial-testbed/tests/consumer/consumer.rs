@@ -115,6 +115,7 @@ async fn live(late: When) -> Result<(), String> {
                     teller.fail(&format!("{step} breaks something: {:?}", step.risks));
                 }
             }
+            passed.report.risks.iter().for_each(|risk| teller.fail(&format!("it is afraid, with no reason: {risk}")));
             passed.failed.iter().for_each(|(_, error)| teller.tell(&error.to_string()));
         };
         runner.run(after_each, std::future::pending()).await;

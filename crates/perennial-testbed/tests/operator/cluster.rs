@@ -39,7 +39,7 @@ pub(crate) static KEYS: LazyLock<Arc<KeyPool>> =
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) view: View,
-    now: Arc<AtomicI64>,
+    pub(crate) now: Arc<AtomicI64>,
     /// Ends with the test.
     real: Option<ControlPlane>,
 }
@@ -214,7 +214,7 @@ impl Cluster {
     }
 
     pub(crate) fn actor(&self) -> Actor {
-        Actor::new(self.client.clone(), KEYS.clone())
+        Actor::new(self.client.clone(), KEYS.clone(), self.clock())
     }
 
     /// Everything that can be done now, and as a text what was written.

@@ -6,6 +6,7 @@
 mod cluster;
 mod contract;
 mod faults;
+mod handed_on;
 mod injection;
 mod install;
 mod judged;
@@ -17,6 +18,7 @@ mod obstacles;
 mod promotion;
 mod recovery;
 mod rights;
+mod slow;
 mod sources;
 mod sync;
 mod telling;

@@ -262,6 +262,34 @@ async fn a_pass_that_comes_to_nothing_is_a_condition_and_ends_with_it() {
 }
 
 #[tokio::test]
+async fn a_server_in_trouble_is_asked_twice_more_and_then_not_in_this_pass() {
+    let cluster = Cluster::embedded().await;
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = tries.clone();
+    // For two tries it is the server's trouble, then it lasts.
+    let path = format!("/api/v1/namespaces/{KASO}/configmaps");
+    let way = |lasts: bool| {
+        let (count, path) = (count.clone(), path.clone());
+        count.store(0, Ordering::Relaxed);
+        cluster.way(move |method, asked| {
+            let is_it = method == Method::POST && asked == path;
+            let number = if is_it { count.fetch_add(1, Ordering::Relaxed) } else { usize::MAX };
+            let trouble = (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+            (is_it && (number < 2 || lasts)).then_some(trouble)
+        })
+    };
+    let passed = cluster.keeper_through(way(true)).pass(&()).await.unwrap();
+    // Three times each until it is clear that the whole server is in trouble: then once.
+    let (bundles, tried) = (passed.failed.len(), tries.load(Ordering::Relaxed));
+    assert!(bundles > 5, "{:?}", passed.failed);
+    assert_eq!(tried, bundles + 10);
+    only_dependants_wait(&passed);
+    let passed = cluster.keeper_through(way(false)).pass(&()).await.unwrap();
+    assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+    assert!(passed.report.waiting.is_empty(), "{:?}", passed.report.waiting);
+}
+
+#[tokio::test]
 async fn an_object_that_somebody_else_writes_all_the_time_is_left_to_them_and_named() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;

@@ -1,6 +1,8 @@
 //! Bundles and their copies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
 
 use super::{Pass, restarted};
 use crate::catalog::{Bundle, BundleInput, Day, Delivery, Instance};
@@ -25,6 +27,8 @@ impl Pass<'_, '_> {
             self.wait(&home, id, None, waiting);
             return;
         }
+        let (reached, more_at) = self.reached(&home);
+        more_at.into_iter().for_each(|at| self.look(at));
         let found = self.draft.bundle(&home);
         let (current, foreign, withdrawn) = self.inputs(bundle.inputs, found.present().map(|state| &state.published));
         let is_whole = found.present().is_some_and(|state| state.damage.is_empty());
@@ -33,6 +37,7 @@ impl Pass<'_, '_> {
             current: &current,
             needed: &needed,
             withdrawn: &withdrawn,
+            reached: &reached,
             certificates: &self.draft,
             now: self.now(),
             allowance: self.draft.clock_allowance(),
@@ -48,6 +53,7 @@ impl Pass<'_, '_> {
                     foreign,
                     reason: change.reason,
                     first: self.is_first(id, &home),
+                    reached,
                 };
                 self.publish(publication, bundle.delivery);
             }
@@ -90,6 +96,40 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
+    /// Which certificates of a bundle that is handed on have reached everybody, and since when all who hand it on have them; and when
+    /// more will have.
+    ///
+    /// It is written down because a restart hides it: a process that has just started with a certificate may have followed one
+    /// that had it, or one that had not. From what is written down nothing is concluded while somebody is seen without it.
+    fn reached(&self, slot: &Slot) -> (BTreeMap<CertificateId, Timestamp>, Option<Timestamp>) {
+        let edges = self.wiring.readers(slot).iter().map(|number| self.wiring.edges()[*number].edge);
+        let relayed = edges.filter_map(|edge| match edge.verifier.delivery {
+            Delivery::Relayed { within } => Some(self.draft.lag(within)),
+            _ => None,
+        });
+        let (Some(lag), Some(state)) = (relayed.max(), self.draft.bundle(slot).present()) else {
+            return Default::default();
+        };
+        let held = self.snapshot().held_bundles.get(slot).map(Vec::as_slice).unwrap_or_default();
+        // The last start, if it is known of everybody.
+        let starts = held.iter().map(|held| held.since).collect::<Option<Vec<_>>>();
+        let started = starts.and_then(|starts| starts.into_iter().max());
+        let settled_at = started.map(|started| after(started, lag));
+        let now = started.filter(|_| settled_at.is_some_and(|at| at <= self.now()));
+        let (mut reached, mut more_at) = (BTreeMap::new(), None);
+        for id in state.members.iter().filter(|id| held.iter().all(|held| held.members.contains(id))) {
+            match state.published.get(id) {
+                // Nobody was ever handed anything without it.
+                Some(published) if published.first => {}
+                published => match published.and_then(|it| it.reached).or(now) {
+                    Some(since) => drop(reached.insert(id.clone(), since)),
+                    None => more_at = settled_at,
+                },
+            }
+        }
+        (reached, more_at)
+    }
+
     /// The next end of a certificate in it is when it is written again.
     fn look_at_ends(&mut self, slot: &Slot) {
         let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
@@ -104,7 +144,7 @@ impl Pass<'_, '_> {
         let (name, reason) = (publication.bundle, publication.reason.clone());
         let old = self.draft.bundle(&slot).present();
         let grows = old.is_none_or(|old| self.grows(&old.members, &publication.members));
-        let is_data = !matches!(reason, BundleReason::Unremembered);
+        let is_data = !matches!(reason, BundleReason::Unremembered | BundleReason::Reached);
         let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
         let step = Step::new(slot.object_text(), Action::Publish(vec![publication]), restarts);
         let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, &slot) };

@@ -21,10 +21,6 @@ pub(super) use crate::trust::fixtures::day;
 /// How long a new revision takes to be everywhere.
 const ROLLOUT: Span = Span::minutes(30);
 
-/// Who reads what a static pod hands on is not seen: after each restart with another content it counts as lacking any of
-/// it for a while.
-const RELAYED: &str = "pod accepts";
-
 /// A cluster with three control-plane nodes and two Services.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster<'c> {
@@ -198,7 +194,7 @@ impl<'c> Cluster<'c> {
         }
         self.snapshot.taken_at = at;
         let holding = self.holding();
-        let lost: Vec<&String> = held.difference(&holding).filter(|edge| !edge.starts_with(RELAYED)).collect();
+        let lost: Vec<&String> = held.difference(&holding).collect();
         if !lost.is_empty() {
             let broken = self.broken();
             let of =
@@ -334,9 +330,7 @@ pub(super) fn service(name: &str, headless: bool) -> Service {
 fn hold(held: &mut Vec<Held>, by: &str, since: Timestamp, members: Vec<CertificateId>) {
     let before = held.iter().position(|held| held.by == by).map(|position| held.remove(position));
     let revision = before.as_ref().and_then(|before| before.revision).unwrap_or(0) + 1;
-    // It holds the same as before its restart, and so since before.
-    let since = before.filter(|before| before.members == members).map_or(Some(since), |before| before.since);
-    held.push(Held { by: by.to_owned(), revision: Some(revision), since, members });
+    held.push(Held { by: by.to_owned(), revision: Some(revision), since: Some(since), members });
     held.sort_by(|one, other| one.by.cmp(&other.by));
 }
 

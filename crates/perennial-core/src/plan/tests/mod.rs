@@ -17,6 +17,7 @@ mod outage;
 mod policy;
 mod promotion;
 mod recovery;
+mod relayed;
 mod rows;
 mod scope;
 mod text;
