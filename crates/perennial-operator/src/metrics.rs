@@ -20,6 +20,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::act::{ActError, Done};
+use crate::objects::Objects;
 use crate::pass::{Clock, Listener, Passed};
 
 /// The only counter.
@@ -229,16 +230,16 @@ fn key_labels(key: Option<KeySpec>) -> (&'static str, String, &'static str) {
 }
 
 impl Listener for Metrics<'_> {
-    fn begins<'a>(&'a self, _: &'a Step) -> BoxFuture<'a, ()> {
+    fn begins<'a>(&'a self, _: &'a Step, _: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, _: &'a Objects) -> BoxFuture<'a, ()> {
         self.count(step, done.made.as_ref().map(|made| made.key_took));
         Box::pin(ready(()))
     }
 
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, _: &'a Objects) -> BoxFuture<'a, ()> {
         if matches!(error, ActError::Key { .. } | ActError::Issue { .. } | ActError::Issuer { .. }) {
             self.count(step, None);
         }

@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 
 use crate::act::{ActError, Actor, Done, LONGEST_PAUSE, Unfinished};
 use crate::brief;
+use crate::objects::Objects;
 use crate::observe::{Observation, View, observe};
 use crate::rbac::Kept;
 
@@ -79,66 +80,66 @@ pub enum PassError {
     Settings(perennial_core::snapshot::Incomplete),
 }
 
-/// Who is told about each write as it is made.
+/// Who is told about each write as it is made, with the objects as they are known then.
 pub trait Listener: Send + Sync {
     /// A step is about to be carried out.
-    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()>;
+    fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()>;
     /// It was.
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()>;
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, objects: &'a Objects) -> BoxFuture<'a, ()>;
     /// It was not.
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()>;
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, objects: &'a Objects) -> BoxFuture<'a, ()>;
 }
 
 /// One after the other.
 impl<A: Listener, B: Listener> Listener for (A, B) {
-    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
+    fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.0.begins(step).await;
-            self.1.begins(step).await;
+            self.0.begins(step, objects).await;
+            self.1.begins(step, objects).await;
         })
     }
 
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.0.done(step, done).await;
-            self.1.done(step, done).await;
+            self.0.done(step, done, objects).await;
+            self.1.done(step, done, objects).await;
         })
     }
 
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            self.0.failed(step, error).await;
-            self.1.failed(step, error).await;
+            self.0.failed(step, error, objects).await;
+            self.1.failed(step, error, objects).await;
         })
     }
 }
 
 /// Whoever is shared.
 impl<L: Listener> Listener for Arc<L> {
-    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
-        self.as_ref().begins(step)
+    fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        self.as_ref().begins(step, objects)
     }
 
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
-        self.as_ref().done(step, done)
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        self.as_ref().done(step, done, objects)
     }
 
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
-        self.as_ref().failed(step, error)
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        self.as_ref().failed(step, error, objects)
     }
 }
 
 /// Nobody listens.
 impl Listener for () {
-    fn begins<'a>(&'a self, _: &'a Step) -> BoxFuture<'a, ()> {
+    fn begins<'a>(&'a self, _: &'a Step, _: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 
-    fn done<'a>(&'a self, _: &'a Step, _: &'a Done) -> BoxFuture<'a, ()> {
+    fn done<'a>(&'a self, _: &'a Step, _: &'a Done, _: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 
-    fn failed<'a>(&'a self, _: &'a Step, _: &'a ActError) -> BoxFuture<'a, ()> {
+    fn failed<'a>(&'a self, _: &'a Step, _: &'a ActError, _: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 }
@@ -228,14 +229,14 @@ impl<'c> Keeper<'c> {
                     break;
                 }
                 if !changes.contains_key(&step.object) && !troubles.contains_key(&step.object) {
-                    listener.begins(&step).await;
+                    listener.begins(&step, &observation.objects).await;
                 }
                 let acted =
                     self.actor.act(self.planner.wiring(), &mut observation, &step, keys.pop_front().flatten()).await;
                 let error = match acted {
                     Ok(done) => {
                         self.remember(&step);
-                        listener.done(&step, &done).await;
+                        listener.done(&step, &done, &observation.objects).await;
                         written.push((step, done));
                         continue;
                     }
@@ -266,7 +267,7 @@ impl<'c> Keeper<'c> {
                     }
                     error => error,
                 };
-                listener.failed(&step, &error).await;
+                listener.failed(&step, &error, &observation.objects).await;
                 let why = error.to_string();
                 blocked.extend(step.slots().into_iter().map(|slot| (slot.clone(), why.clone())));
                 failed.push((step, error));

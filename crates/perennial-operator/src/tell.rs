@@ -1,7 +1,11 @@
 //! Tells people what happens: events on the objects and for the operator, and lines in the log with the phrases that people
 //! search for.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use futures_util::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube_client::api::PostParams;
@@ -9,12 +13,12 @@ use kube_client::{Api, Client};
 use perennial_core::catalog::{Catalog, Component, Signer};
 use perennial_core::plan::{Action, Step};
 use perennial_core::rules::Reason;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::FIELD_MANAGER;
 use crate::act::{ActError, Done};
 use crate::brief;
-use crate::objects::{Kind, ObjectRef};
+use crate::objects::{Kind, ObjectRef, Objects, Seen};
 use crate::pass::{Clock, Listener};
 use crate::read;
 
@@ -23,11 +27,20 @@ pub struct Teller<'c> {
     catalog: &'c Catalog,
     client: Client,
     clock: Clock,
+    /// What was told last of objects that were not written since, and when.
+    said: Mutex<Said>,
 }
+
+/// By object and reason.
+type Said = BTreeMap<(ObjectRef, &'static str), (Timestamp, String)>;
+
+/// The same is told again after this time.
+const AGAIN_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// What is told.
 struct Message<'m> {
     object: &'m ObjectRef,
+    seen: Option<&'m Seen>,
     component: Option<Component>,
     is_warning: bool,
     reason: &'static str,
@@ -37,7 +50,7 @@ struct Message<'m> {
 impl<'c> Teller<'c> {
     /// Tells about the certificates of a catalog.
     pub fn new(catalog: &'c Catalog, client: Client, clock: Clock) -> Teller<'c> {
-        Teller { catalog, client, clock }
+        Teller { catalog, client, clock, said: Mutex::default() }
     }
 
     /// That somebody else keeps a component, which is therefore left alone.
@@ -52,6 +65,10 @@ impl<'c> Teller<'c> {
     /// In the log, on the object, and in the namespace of its operator.
     async fn emit(&self, message: Message<'_>) {
         let Message { object, reason, ref text, .. } = message;
+        if self.was_said(&message) {
+            debug!(%object, reason, "{text}");
+            return;
+        }
         match message.is_warning {
             true => warn!(%object, reason, "{text}"),
             false => info!(%object, reason, "{text}"),
@@ -62,12 +79,29 @@ impl<'c> Teller<'c> {
             kind: Some(kind.to_string()),
             namespace: Some(name.namespace.clone()),
             name: Some(name.name.clone()),
+            // By this, whoever describes an object finds what was said of it.
+            uid: message.seen.map(|seen| seen.uid.clone()),
+            resource_version: message.seen.map(|seen| seen.resource_version.clone()),
             ..ObjectReference::default()
         };
         let on_operator = message.component.and_then(operator);
         for involved in [Some(on_object), on_operator].into_iter().flatten() {
             self.post(involved, message.is_warning, reason, text).await;
         }
+    }
+
+    /// Whether the same was told of the object a short while ago, and nothing came of it: what cannot be helped is tried again and
+    /// again.
+    fn was_said(&self, message: &Message<'_>) -> bool {
+        let now = (self.clock)();
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|_, (at, _)| now < *at + AGAIN_AFTER);
+        let key = (message.object.clone(), message.reason);
+        if said.get(&key).is_some_and(|(_, text)| *text == message.text) {
+            return true;
+        }
+        said.insert(key, (now, message.text.clone()));
+        false
     }
 
     async fn post(&self, involved: ObjectReference, is_warning: bool, reason: &str, text: &str) {
@@ -97,7 +131,7 @@ impl<'c> Teller<'c> {
         }
     }
 
-    async fn announce(&self, step: &Step) {
+    async fn announce(&self, step: &Step, objects: &Objects) {
         let object = &object_of(step);
         let component = self.component(step);
         let (namespace, name) = (&object.name.namespace, &object.name.name);
@@ -112,7 +146,15 @@ impl<'c> Teller<'c> {
                     issue.reason,
                     risks(step)
                 );
-                self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+                self.emit(Message {
+                    object,
+                    seen: objects.get(object),
+                    component,
+                    is_warning: !step.risks.is_empty(),
+                    reason,
+                    text,
+                })
+                .await;
                 info!(%object, row = issue.row, "Updating {kind} cert/key pair for {namespace}/{name}");
             }
             Action::Publish(bundles) => {
@@ -120,7 +162,15 @@ impl<'c> Teller<'c> {
                 let why = reasons.join("; ");
                 let text = format!("{name} in {namespace} requires a new cert: {why}{}", risks(step));
                 let reason = "CABundleUpdateRequired";
-                self.emit(Message { object, component, is_warning: !step.risks.is_empty(), reason, text }).await;
+                self.emit(Message {
+                    object,
+                    seen: objects.get(object),
+                    component,
+                    is_warning: !step.risks.is_empty(),
+                    reason,
+                    text,
+                })
+                .await;
                 info!(%object, "Updating CA bundle for {namespace}/{name}");
             }
             Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => {
@@ -129,7 +179,7 @@ impl<'c> Teller<'c> {
         }
     }
 
-    async fn confirm(&self, step: &Step, done: &Done) {
+    async fn confirm(&self, step: &Step, done: &Done, objects: &Objects) {
         let object = &done.object;
         let reason = match (object.kind, done.created) {
             (Kind::Secret, true) => "SecretCreated",
@@ -148,10 +198,12 @@ impl<'c> Teller<'c> {
             text.push_str(&format!("; {forgotten} earlier certificates are forgotten: there is no room for them"));
         }
         let component = self.component(step);
-        self.emit(Message { object, component, is_warning: false, reason, text }).await;
+        self.emit(Message { object, seen: objects.get(object), component, is_warning: false, reason, text }).await;
+        // Whatever is told of it from now on is new.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|(said, _), _| said != object);
     }
 
-    async fn complain(&self, step: &Step, error: &ActError) {
+    async fn complain(&self, step: &Step, error: &ActError, objects: &Objects) {
         let object = &object_of(step);
         let component = self.component(step);
         let is_absent = matches!(&step.action, Action::Issue(issue) if issue.reason == Reason::Absent);
@@ -163,7 +215,15 @@ impl<'c> Teller<'c> {
             (_, Kind::Secret) => "SecretUpdateFailed",
             (_, Kind::ConfigMap) => "ConfigMapUpdateFailed",
         };
-        self.emit(Message { object, component, is_warning: true, reason, text: error.to_string() }).await;
+        self.emit(Message {
+            object,
+            seen: objects.get(object),
+            component,
+            is_warning: true,
+            reason,
+            text: error.to_string(),
+        })
+        .await;
     }
 
     fn component(&self, step: &Step) -> Option<Component> {
@@ -172,16 +232,16 @@ impl<'c> Teller<'c> {
 }
 
 impl Listener for Teller<'_> {
-    fn begins<'a>(&'a self, step: &'a Step) -> BoxFuture<'a, ()> {
-        Box::pin(self.announce(step))
+    fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        Box::pin(self.announce(step, objects))
     }
 
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done) -> BoxFuture<'a, ()> {
-        Box::pin(self.confirm(step, done))
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        Box::pin(self.confirm(step, done, objects))
     }
 
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError) -> BoxFuture<'a, ()> {
-        Box::pin(self.complain(step, error))
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, objects: &'a Objects) -> BoxFuture<'a, ()> {
+        Box::pin(self.complain(step, error, objects))
     }
 }
 
