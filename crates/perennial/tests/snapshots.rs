@@ -109,7 +109,7 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
     let (text, code) = on_example(&["plan"]);
     assert_eq!(code, 0);
     expect![[r#"
-        At 2026-01-01T19:16:02Z: 15 writes to make now, 2 waiting, 0 risks.
+        At 2026-01-01T19:16:02Z: 16 writes to make now, 2 waiting, 0 risks.
 
         TO WRITE, in this order; then look again
         #    DO        OBJECT                                                                WHY
@@ -125,9 +125,10 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
         10   copy      openshift-config-managed/csr-controller-ca                            from #9
         11   copy      openshift-kube-apiserver/kubelet-serving-ca                           from #9
         12   copy      openshift-config-managed/kubelet-serving-ca                           from #9
-        13   publish   openshift-kube-apiserver/client-ca                                    2 added
-        14   copy      openshift-config-managed/kube-apiserver-client-ca                     from #13
-        15   copy      openshift-kube-controller-manager/client-ca                           from #13
+        13   publish   openshift-kube-controller-manager/serviceaccount-ca                   to note its reach
+        14   publish   openshift-kube-apiserver/client-ca                                    2 added
+        15   copy      openshift-config-managed/kube-apiserver-client-ca                     from #14
+        16   copy      openshift-kube-controller-manager/client-ca                           from #14
         rollout: kube-apiserver restarts, node by node, for #11
 
         WAITING

@@ -197,6 +197,8 @@ fn bundle_cause(reason: &BundleReason) -> String {
             change.collect::<Vec<_>>().join(", ")
         }
         BundleReason::Absent => "absent".to_owned(),
+        BundleReason::Unremembered => "to note since when".to_owned(),
+        BundleReason::Reached => "to note its reach".to_owned(),
         other => other.to_string(),
     }
 }
