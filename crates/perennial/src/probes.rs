@@ -47,6 +47,13 @@ pub(crate) struct ProbeArgs {
     metrics_key: Option<PathBuf>,
 }
 
+impl ProbeArgs {
+    /// Whoever may come from elsewhere says who they are, and nobody listens to it.
+    fn needs_tls(&self) -> bool {
+        !self.metrics.ip().is_loopback() || self.metrics_tls || self.metrics_cert.is_some()
+    }
+}
+
 /// An address that is ours, and what is served there.
 pub(crate) struct Probes {
     listener: TcpListener,
@@ -58,8 +65,7 @@ impl Probes {
     pub(crate) async fn bind(args: &ProbeArgs) -> anyhow::Result<Probes> {
         let address = args.metrics;
         let files = args.metrics_cert.clone().zip(args.metrics_key.clone());
-        let wants_tls = !address.ip().is_loopback() || args.metrics_tls || files.is_some();
-        let tls = if wants_tls { Some(tls::Served::new(files)?) } else { None };
+        let tls = if args.needs_tls() { Some(tls::Served::new(files)?) } else { None };
         let bound = match TcpListener::bind(address).await {
             // A machine without IPv6 has all addresses under this name.
             Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
@@ -146,4 +152,25 @@ fn text(metrics: &Metrics<'_>) -> Response {
 
 fn probe(is_good: bool, otherwise: &'static str) -> (StatusCode, &'static str) {
     if is_good { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, otherwise) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_on_this_machine_and_only_by_default_is_anything_in_the_clear() {
+        let needs_tls = |metrics: &str, metrics_tls, file: Option<&str>| {
+            let [metrics_cert, metrics_key] = [file, file].map(|it| it.map(PathBuf::from));
+            let args = ProbeArgs { metrics: metrics.parse().unwrap(), metrics_tls, metrics_cert, metrics_key };
+            args.needs_tls()
+        };
+        for local in ["127.0.0.1:9943", "127.0.0.2:1", "[::1]:9943"] {
+            assert!(!needs_tls(local, false, None), "{local}");
+            assert!(needs_tls(local, true, None) && needs_tls(local, false, Some("tls.pem")), "{local}");
+        }
+        for elsewhere in ["0.0.0.0:9943", "[::]:9943", "192.0.2.1:9943", "[2001:db8::1]:9943"] {
+            assert!(needs_tls(elsewhere, false, None), "{elsewhere}");
+        }
+    }
 }

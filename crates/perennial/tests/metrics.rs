@@ -108,7 +108,7 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
 
     // The manifests are what a real server takes.
     let manifests = admin.perennial(&["manifests", "--image", "registry.example.com/perennial:1"]).out;
-    admin.make_namespaces();
+    admin.prepare_cluster();
     let applied = admin.kubectl_with("apply -f -", &manifests);
     for made in [
         "deployment.apps/perennial created",
@@ -139,6 +139,10 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+    assert_eq!(operator.ask("/readyz", None).0, "200", "a pass has ended");
+    // Under this identity it says how the components are.
+    let told = admin.kubectl("get clusteroperator kube-apiserver -o json");
+    assert!(told.contains("CertRotation_AggregatorClientSigner_Degraded"), "{told}");
     let reader = token("prometheus");
     let (status, text) = operator.ask("/metrics", Some(&reader));
     assert_eq!(status, "200", "{text}");

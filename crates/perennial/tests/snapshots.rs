@@ -540,7 +540,7 @@ fn what_is_no_snapshot_is_refused() {
     check_refused(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111948"
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111948"
         ],
     );
     check_refused(

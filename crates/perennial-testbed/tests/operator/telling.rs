@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -76,6 +77,45 @@ async fn a_first_install_is_told_by_events_and_conditions() {
 #[tokio::test]
 async fn a_first_install_is_told_on_a_real_server_too() {
     first_install_is_told(&Cluster::real().await).await;
+}
+
+/// As `kubectl describe` asks for them.
+async fn described(cluster: &Cluster, uid: &str) -> Vec<String> {
+    let api = Api::<Event>::namespaced(cluster.client.clone(), KASO);
+    let events = api.list(&ListParams::default()).await.unwrap();
+    let of_it = events.into_iter().filter(|it| it.involved_object.uid.as_deref() == Some(uid));
+    of_it.map(|it| it.reason.unwrap()).collect()
+}
+
+#[tokio::test]
+async fn who_describes_an_object_sees_what_was_said_of_it_and_the_same_once() {
+    let cluster = Cluster::embedded().await;
+    cluster.runner().once().await.unwrap();
+    let name = "aggregator-client-signer";
+    let secrets = cluster.secrets(KASO);
+    let uid = secrets.get(name).await.unwrap().metadata.uid.unwrap();
+    assert_eq!(described(&cluster, &uid).await, ["SecretCreated"]);
+    let asked = json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}});
+    secrets.patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
+    // It cannot be written for a while, which is tried again and again, and told once.
+    let refused = cluster.way(|method, path| {
+        let is_it = *method == Method::PUT && path.ends_with("/secrets/aggregator-client-signer");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    let runner = cluster.runner_through(refused);
+    for _ in 0..3 {
+        assert_eq!(runner.once().await.unwrap().failed.len(), 1);
+    }
+    let told = ["SecretCreated", "SecretUpdateFailed", "SignerUpdateRequired"];
+    let mut found = described(&cluster, &uid).await;
+    found.sort();
+    assert_eq!(found, told);
+    // After ten minutes it is worth telling again.
+    cluster.set_now(cluster.now() + SignedDuration::from_mins(11));
+    runner.once().await.unwrap();
+    assert_eq!(described(&cluster, &uid).await.len(), 5);
+    cluster.runner().once().await.unwrap();
+    assert!(described(&cluster, &uid).await.contains(&"SecretUpdated".to_owned()));
 }
 
 #[tokio::test]
@@ -214,6 +254,8 @@ async fn prometheus_is_told_which_certificates_there_are_and_which_were_made() {
     assert!(metrics.is_alive() && metrics.is_ready());
     cluster.set_now(cluster.now() + SignedDuration::from_mins(11));
     assert!(!metrics.is_alive(), "no pass for ten minutes is no progress");
+    metrics.wait();
+    assert!(metrics.is_alive(), "who does not lead is not expected to make any");
 }
 
 /// Hears of a deletion, and makes it good, long before it would have looked by itself.
