@@ -48,7 +48,29 @@ pub struct Observation {
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
     /// What somebody should look at.
-    pub troubles: Vec<String>,
+    pub troubles: Vec<Trouble>,
+}
+
+/// Something that somebody should look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// Where it is; none where it is about the whole cluster.
+    pub namespace: Option<String>,
+    /// What it is.
+    pub text: String,
+}
+
+impl Trouble {
+    /// Something in a namespace.
+    pub(crate) fn new(namespace: &str, text: String) -> Trouble {
+        Trouble { namespace: Some(namespace.to_owned()), text }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// The components whose certificates are kept, so far.
@@ -69,8 +91,9 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
 
 /// Looks at everything that the catalog names.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
-    let ClusterState { facts, nodes, policy, is_short, rotation_base, mut troubles } =
+    let ClusterState { facts, nodes, policy, is_short, rotation_base, troubles } =
         cluster::read(client, &view.service_domain).await?;
+    let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
     snapshot.settings.time_scale = cluster::time_scale(view.settings.time_scale, is_short);
@@ -118,14 +141,20 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         let object = ObjectRef::secret(object);
         match secret {
             Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
-            Err(why) => troubles.push(format!("{object} could not be read: {why}")),
+            Err(why) => {
+                let text = format!("{object} could not be read: {why}");
+                troubles.push(Trouble::new(&object.name.namespace, text));
+            }
         }
     }
     for (object, map) in maps {
         let object = ObjectRef::config_map(object);
         match map {
             Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
-            Err(why) => troubles.push(format!("{object} could not be read: {why}")),
+            Err(why) => {
+                let text = format!("{object} could not be read: {why}");
+                troubles.push(Trouble::new(&object.name.namespace, text));
+            }
         }
     }
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
@@ -316,7 +345,7 @@ impl Gathered {
     }
 
     /// The snapshot with all of it, and who signed whom.
-    fn finish(self, mut snapshot: Snapshot, troubles: Vec<String>) -> Observation {
+    fn finish(self, mut snapshot: Snapshot, troubles: Vec<Trouble>) -> Observation {
         let known = trust::facts(self.library.certificates());
         for (slot, found) in self.secrets {
             let state = map(found, |found| secret_state(found, &known));

@@ -9,7 +9,7 @@ use kube_client::{Api, Client, Error};
 use perennial_api::condition::Condition;
 use perennial_api::config::ClusterOperator;
 use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
-use perennial_core::catalog::{Catalog, Component, Day, Signer};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Signer};
 use perennial_core::plan::{Planner, Report, Step};
 use perennial_core::rules::{Observed, Waiting};
 use perennial_core::snapshot::Snapshot;
@@ -17,7 +17,7 @@ use perennial_core::verify::{self, Checked, State};
 
 use crate::FIELD_MANAGER;
 use crate::act::ActError;
-use crate::observe::Observation;
+use crate::observe::{Observation, Trouble};
 use crate::tell::component_named;
 
 /// What a condition says.
@@ -98,7 +98,8 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         true => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
         false => claim("Progressing", true, "Rotating", under_way.join("; ")),
     };
-    let mut troubles: Vec<String> = now.observation.troubles.clone();
+    let of_ours = now.observation.troubles.iter().filter(|it| concerns(catalog, component, it));
+    let mut troubles: Vec<String> = of_ours.map(ToString::to_string).collect();
     if let Observed::Unreadable { why } = &snapshot.policy {
         troubles
             .push(format!("the PKI resource cannot be read, so what exists is kept and new keys are RSA 2048: {why}"));
@@ -253,6 +254,22 @@ fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Conditio
 }
 
 /// The writes that failed, of rows and bundles with these names.
+/// Whether a trouble is one of a component: where it has objects, or everywhere.
+fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool {
+    let Some(namespace) = trouble.namespace.as_deref() else { return true };
+    let rows = catalog.rows.iter().filter(|row| row.component == component);
+    let secrets = rows.flat_map(|row| catalog.secret_of(row).into_iter().chain(row.copies.iter().map(|it| it.object)));
+    let bundles = catalog.bundles.iter().filter(|bundle| bundle.component == component);
+    let maps = bundles.flat_map(|bundle| {
+        let home = match bundle.home {
+            BundleHome::ConfigMap(place) => Some(place.object),
+            BundleHome::File { .. } => None,
+        };
+        home.into_iter().chain(bundle.copies.iter().map(|copy| copy.object))
+    });
+    secrets.chain(maps).any(|object| object.namespace == namespace)
+}
+
 fn failures(catalog: &Catalog, now: &Circumstances<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let wanted = now.failed.iter().filter(|(step, _)| step.names(catalog).into_iter().any(&is_wanted));
     wanted.map(|(_, error)| error.to_string()).collect()

@@ -135,48 +135,29 @@ impl<'c> Teller<'c> {
         let object = &object_of(step);
         let component = self.component(step);
         let (namespace, name) = (&object.name.namespace, &object.name.name);
-        match &step.action {
+        let (reason, what, why) = match &step.action {
             Action::Issue(issue) => {
                 let row = self.catalog.row(issue.row);
-                let is_root = row.is_some_and(|row| row.signer == Signer::Itself);
-                let (reason, kind) =
-                    if is_root { ("SignerUpdateRequired", "signing") } else { ("TargetUpdateRequired", "target") };
-                let text = format!(
-                    "{name} in {namespace} requires a new {kind} cert/key pair: {}{}",
-                    issue.reason,
-                    risks(step)
-                );
-                self.emit(Message {
-                    object,
-                    seen: objects.get(object),
-                    component,
-                    is_warning: !step.risks.is_empty(),
-                    reason,
-                    text,
-                })
-                .await;
-                info!(%object, row = issue.row, "Updating {kind} cert/key pair for {namespace}/{name}");
+                let why = issue.reason.to_string();
+                match row.is_some_and(|row| row.signer == Signer::Itself) {
+                    true => ("SignerUpdateRequired", "signing cert/key pair", why),
+                    false => ("TargetUpdateRequired", "target cert/key pair", why),
+                }
             }
             Action::Publish(bundles) => {
                 let reasons: Vec<String> = bundles.iter().map(|bundle| bundle.reason.to_string()).collect();
-                let why = reasons.join("; ");
-                let text = format!("{name} in {namespace} requires a new cert: {why}{}", risks(step));
-                let reason = "CABundleUpdateRequired";
-                self.emit(Message {
-                    object,
-                    seen: objects.get(object),
-                    component,
-                    is_warning: !step.risks.is_empty(),
-                    reason,
-                    text,
-                })
-                .await;
-                info!(%object, "Updating CA bundle for {namespace}/{name}");
+                ("CABundleUpdateRequired", "cert", reasons.join("; "))
             }
             Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => {
                 info!(%object, "{step}");
+                return;
             }
-        }
+        };
+        let text = format!("{name} in {namespace} requires a new {what}: {why}{}", risks(step));
+        let (seen, is_warning) = (objects.get(object), !step.risks.is_empty());
+        self.emit(Message { object, seen, component, is_warning, reason, text }).await;
+        let what = if what == "cert" { "CA bundle" } else { what };
+        info!(%object, "Updating {what} for {namespace}/{name}");
     }
 
     async fn confirm(&self, step: &Step, done: &Done, objects: &Objects) {

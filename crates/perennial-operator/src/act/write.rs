@@ -12,7 +12,7 @@ use perennial_core::rules::Observed;
 
 use super::{ActError, Actor};
 use crate::objects::{ObjectRef, Objects};
-use crate::observe::Observation;
+use crate::observe::{Observation, Trouble};
 use crate::{FIELD_MANAGER, brief};
 
 /// The type of a Secret with a certificate and its key.
@@ -45,8 +45,12 @@ impl Unfinished {
             let Some(why) = why.filter(|_| !slot.is_file()) else { continue };
             *found = Observed::Unknown { why: format!("a replacement may have been interrupted: {why}") };
         }
-        let spaces = self.namespaces.iter().map(|(namespace, why)| format!("Secrets in {namespace}: {why}"));
-        let secrets = self.secrets.iter().map(|(name, why)| format!("Secret {name}: its replacement failed: {why}"));
+        let spaces = self.namespaces.iter();
+        let spaces = spaces.map(|(space, why)| Trouble::new(space, format!("Secrets in {space}: {why}")));
+        let secrets = self
+            .secrets
+            .iter()
+            .map(|(name, why)| Trouble::new(&name.namespace, format!("Secret {name}: its replacement failed: {why}")));
         observation.troubles.extend(spaces.chain(secrets));
     }
 }

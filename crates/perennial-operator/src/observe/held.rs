@@ -16,7 +16,7 @@ use perennial_core::wiring::{Wiring, instances, presented_slot};
 use perennial_x509::{Certificate, trust};
 use serde::de::DeserializeOwned;
 
-use super::{said, single};
+use super::{Trouble, said, single};
 use crate::read;
 
 /// What was found of each slot, by whom.
@@ -46,7 +46,7 @@ pub(super) async fn read(
     client: &Client,
     wiring: &Wiring<'_>,
     snapshot: &Snapshot,
-    troubles: &mut Vec<String>,
+    troubles: &mut Vec<Trouble>,
 ) -> Result<Found, Error> {
     let (mut secrets, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     let by_revision = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
@@ -94,7 +94,7 @@ struct Revisions<'a> {
     client: &'a Client,
     is_etcd_left_alone: bool,
     known: BTreeMap<String, Option<Vec<Running>>>,
-    troubles: &'a mut Vec<String>,
+    troubles: &'a mut Vec<Trouble>,
 }
 
 impl Revisions<'_> {
@@ -114,7 +114,8 @@ impl Revisions<'_> {
                 Ok(running) => running,
                 Err(error) => {
                     let why = said(error)?;
-                    self.troubles.push(format!("what static pods in {namespace} run could not be read: {why}"));
+                    let text = format!("what static pods in {namespace} run could not be read: {why}");
+                    self.troubles.push(Trouble::new(namespace, text));
                     None
                 }
             };
@@ -129,7 +130,8 @@ impl Revisions<'_> {
                 Ok(copy) => copy,
                 Err(error) => {
                     let why = said(error)?;
-                    self.troubles.push(format!("{} {namespace}/{name} could not be read: {why}", K::kind(&())));
+                    let text = format!("{} {namespace}/{name} could not be read: {why}", K::kind(&()));
+                    self.troubles.push(Trouble::new(namespace, text));
                     None
                 }
             };

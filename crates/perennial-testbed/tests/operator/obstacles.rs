@@ -154,7 +154,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
     ] {
         assert_eq!(failed.iter().filter(|it| **it == object).count(), 1, "{object} in {failed:?}");
     }
-    assert_eq!(passed.observation.troubles, [""; 0]);
+    assert_eq!(passed.observation.troubles, []);
     only_dependants_wait(&passed);
     nothing_is_broken(&passed);
     for (namespace, name) in
@@ -219,7 +219,7 @@ async fn a_source_that_cannot_be_read_is_not_taken_for_missing() {
     for path in ["/nodes", "/networks/", "/infrastructures/", "/featuregates/"] {
         let way = cluster.way(move |_, it| it.contains(path).then_some(FORBIDDEN));
         let (observation, _) = cluster.keeper_through(way).look().await.unwrap();
-        assert!(observation.troubles.iter().any(|it| it.contains("a fault of the test")), "{path}");
+        assert!(observation.troubles.iter().any(|it| it.text.contains("a fault of the test")), "{path}");
     }
 }
 
@@ -359,4 +359,19 @@ async fn who_waits_longer_and_longer_for_one_object_still_hears_of_the_others() 
         () = story => {}
         () = tokio::time::sleep(Duration::from_secs(60)) => panic!("it does not try again"),
     }
+}
+
+/// What cannot be read of one component is no trouble of another.
+#[tokio::test]
+async fn a_component_is_not_degraded_by_what_another_one_cannot_read() {
+    let cluster = Cluster::embedded().await;
+    cluster.runner().once().await.unwrap();
+    let refused = cluster.way(|method, path| {
+        let is_it =
+            *method == Method::GET && path.contains("/openshift-kube-controller-manager-operator/secrets/csr-signer");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    cluster.runner_through(refused).once().await.unwrap();
+    assert_eq!(condition(&cluster, "kube-controller-manager", "Degraded").await.0, "True");
+    assert_eq!(condition(&cluster, "kube-apiserver", "Degraded").await.0, "False");
 }
