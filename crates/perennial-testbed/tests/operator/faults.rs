@@ -18,7 +18,7 @@ use crate::judged::{Record, all_signers_were_forced, force_all_signers};
 
 /// What happens to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
+pub(crate) enum Fault {
     /// The server has an error, and nothing is written.
     Fails,
     /// It is written, and the answer is lost.
@@ -30,12 +30,12 @@ enum Fault {
 }
 
 /// The way to a server on which one write has a fault.
-struct Way {
-    client: Client,
+pub(crate) struct Way {
+    pub(crate) client: Client,
     writes: Arc<AtomicUsize>,
 }
 
-fn way(cluster: &Cluster, unlucky: usize, fault: Fault) -> Way {
+pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault) -> Way {
     let (writes, is_dead) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (count, client) = (writes.clone(), cluster.client.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -120,7 +120,7 @@ struct Life {
     judge: Keeper<'static>,
 }
 
-const FAULTS: [Fault; 4] = [Fault::Fails, Fault::AnswerIsLost, Fault::Conflicts, Fault::Kills];
+pub(crate) const FAULTS: [Fault; 4] = [Fault::Fails, Fault::AnswerIsLost, Fault::Conflicts, Fault::Kills];
 
 impl Life {
     /// The fault of a write; each has one, and then none.
