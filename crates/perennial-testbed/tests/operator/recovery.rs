@@ -138,7 +138,7 @@ async fn a_replacement_keeps_the_key_whatever_happens_to_each_of_its_writes() {
     for (unlucky, fault) in (1..=4).flat_map(|unlucky| FAULTS.map(|fault| (unlucky, fault))) {
         let before = mistype(&cluster).await;
         // Who is killed says nothing sensible any more.
-        let _ = cluster.keeper_through(way(&cluster, unlucky, fault).client).pass(&()).await;
+        let _ = cluster.keeper_through(way(&cluster, unlucky, fault, None).client).pass(&()).await;
         cluster.pass().await;
         let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
         assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"), "{fault:?} at write {unlucky}");
