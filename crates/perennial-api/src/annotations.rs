@@ -30,3 +30,5 @@ pub const ISSUES: &str = "perennial.dev/issues";
 pub const PUBLISHED: &str = "perennial.dev/published";
 /// On a Secret that holds the content of another while that is replaced: the name of the other.
 pub const STAGED_FOR: &str = "perennial.dev/staged-for";
+/// Beside it: the uid of the other when it was copied.
+pub const STAGED_UID: &str = "perennial.dev/staged-uid";

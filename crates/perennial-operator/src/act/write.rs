@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_client::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube_client::{Api, Error};
-use perennial_api::annotations::STAGED_FOR;
+use perennial_api::annotations::{STAGED_FOR, STAGED_UID};
 use perennial_core::catalog::ObjectName;
 use perennial_core::rules::Observed;
 
@@ -23,6 +24,10 @@ pub(super) const OPAQUE: &str = "Opaque";
 /// The label of Secrets that stand in for one that is being replaced.
 const STAGED: &str = "perennial.dev/staged";
 
+/// Whoever replaces a Secret has deleted it by then, or never will: a server gives up a request after a minute. A copy that stayed
+/// would bring back a key that somebody destroys later by deleting its Secret.
+const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(5);
+
 /// Replacements of Secrets that may have been interrupted and are not finished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unfinished {
@@ -30,12 +35,24 @@ pub struct Unfinished {
     namespaces: BTreeMap<String, String>,
     /// Secrets that stand in another, and why they do still.
     secrets: BTreeMap<ObjectName, String>,
+    /// Secrets that are there, and of which there is a copy that somebody may be about to need. Nothing is wrong with that yet.
+    copied: BTreeSet<ObjectName>,
+}
+
+/// What became of a replacement that may have been interrupted.
+enum Finished {
+    /// The Secret was made again.
+    Restored,
+    /// It was there, and its copy went.
+    Dropped,
+    /// It is there, and whoever replaces it may be at it.
+    Left,
 }
 
 impl Unfinished {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.namespaces.is_empty() && self.secrets.is_empty()
+        self.namespaces.is_empty() && self.secrets.is_empty() && self.copied.is_empty()
     }
 
     /// A Secret that seems to be absent may stand in another: then it is not known what is there.
@@ -154,11 +171,14 @@ impl Actor {
         }
         let preconditions =
             Preconditions { uid: new.metadata.uid.clone(), resource_version: new.metadata.resource_version.clone() };
+        let uid = new.metadata.uid.clone().unwrap_or_default();
         let staged_name = format!("{}-staged", object.name.name);
         let new = Secret { metadata: fresh(new.metadata), ..new };
         let mut staged =
             Secret { metadata: ObjectMeta { name: Some(staged_name.clone()), ..new.metadata.clone() }, ..new.clone() };
-        staged.metadata.annotations.get_or_insert_default().insert(STAGED_FOR.to_owned(), object.name.name.clone());
+        let annotations = staged.metadata.annotations.get_or_insert_default();
+        annotations.insert(STAGED_FOR.to_owned(), object.name.name.clone());
+        annotations.insert(STAGED_UID.to_owned(), uid);
         staged.metadata.labels.get_or_insert_default().insert(STAGED.to_owned(), "true".to_owned());
         let staged = match api.create(&parameters(), &staged).await {
             // Left from an attempt that was refused: the object itself is still there, so this is of no use any more.
@@ -174,7 +194,13 @@ impl Actor {
             created => created.map_err(failed)?,
         };
         let exactly = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        api.delete(&object.name.name, &exactly).await.map_err(failed)?;
+        if let Err(error) = api.delete(&object.name.name, &exactly).await {
+            // It was not we who deleted it, so the copy must not bring it back. Where the answer may have been lost, it is needed.
+            if is_refusal(&error) {
+                self.drop_staged(api, &staged).await.map_err(failed)?;
+            }
+            return Err(failed(error));
+        }
         let written = api.create(&parameters(), &new).await.map_err(failed)?;
         self.drop_staged(api, &staged).await.map_err(failed)?;
         Ok(written)
@@ -197,8 +223,9 @@ impl Actor {
                 let Some(name) = staged_for(&staged).cloned() else { continue };
                 let name = ObjectName { namespace: namespace.to_owned(), name };
                 match self.finish_replacement(&api, &name, &staged).await {
-                    Ok(true) => finished.push(ObjectRef::secret(name)),
-                    Ok(false) => {}
+                    Ok(Finished::Restored) => finished.push(ObjectRef::secret(name)),
+                    Ok(Finished::Dropped) => {}
+                    Ok(Finished::Left) => drop(unfinished.copied.insert(name)),
                     Err(error) => drop(unfinished.secrets.insert(name, brief(&error))),
                 }
             }
@@ -206,22 +233,36 @@ impl Actor {
         (finished, unfinished)
     }
 
-    /// Finishes one. Says whether it was made again.
-    async fn finish_replacement(&self, api: &Api<Secret>, name: &ObjectName, staged: &Secret) -> Result<bool, Error> {
+    /// Finishes one.
+    async fn finish_replacement(
+        &self,
+        api: &Api<Secret>,
+        name: &ObjectName,
+        staged: &Secret,
+    ) -> Result<Finished, Error> {
         let target = api.get_opt(&name.name).await?;
-        // It is still what it was: whoever replaces it may be at it.
-        if target.as_ref().is_some_and(|target| target.type_ != staged.type_) {
-            return Ok(false);
+        let uid = staged.metadata.annotations.as_ref().and_then(|it| it.get(STAGED_UID));
+        // It was not deleted yet.
+        if target.as_ref().is_some_and(|target| target.metadata.uid.as_ref() == uid) && !self.is_abandoned(staged) {
+            return Ok(Finished::Left);
         }
         if target.is_none() {
             let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
             new.metadata.name = Some(name.name.clone());
-            new.metadata.annotations.get_or_insert_default().remove(STAGED_FOR);
+            let annotations = new.metadata.annotations.get_or_insert_default();
+            annotations.remove(STAGED_FOR);
+            annotations.remove(STAGED_UID);
             new.metadata.labels.get_or_insert_default().remove(STAGED);
             api.create(&parameters(), &new).await?;
         }
         self.drop_staged(api, staged).await?;
-        Ok(target.is_none())
+        Ok(if target.is_none() { Finished::Restored } else { Finished::Dropped })
+    }
+
+    /// Whether nobody can be about to delete what this is a copy of.
+    fn is_abandoned(&self, staged: &Secret) -> bool {
+        let made = staged.metadata.creation_timestamp.as_ref();
+        made.is_none_or(|made| made.0 + ABANDONED_AFTER <= (self.clock)())
     }
 
     async fn drop_staged(&self, api: &Api<Secret>, staged: &Secret) -> Result<(), Error> {
@@ -260,6 +301,11 @@ fn fresh(old: ObjectMeta) -> ObjectMeta {
         finalizers: old.finalizers,
         ..ObjectMeta::default()
     }
+}
+
+/// Whether a server says no, and so did nothing: not where it may only have failed to say that it did.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if (400..500).contains(&status.code) && status.code != 408)
 }
 
 /// Somebody was faster, or the server does not take it.

@@ -9,16 +9,17 @@ use jiff::SignedDuration;
 use kube_client::Client;
 use kube_client::client::Body;
 use perennial_core::verify::{self, State};
-use perennial_operator::pass::Keeper;
+use perennial_operator::observe::{View, observe};
+use perennial_operator::pass::Clock;
 use serde_json::Value;
 use tower::service_fn;
 
 use crate::cluster::{Cluster, PLANNER, answer};
-use crate::judged::{Record, all_signers_were_forced, force_all_signers};
+use crate::judged::{Questions, Record, all_signers_were_forced, force_all_signers};
 
 /// What happens to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
+pub(crate) enum Fault {
     /// The server has an error, and nothing is written.
     Fails,
     /// It is written, and the answer is lost.
@@ -29,50 +30,83 @@ enum Fault {
     Kills,
 }
 
-/// The way to a server on which one write has a fault.
-struct Way {
+/// Who looks after every write.
+pub(crate) struct Watch {
     client: Client,
+    clock: Clock,
+    record: tokio::sync::Mutex<Record>,
+}
+
+impl Watch {
+    fn new(cluster: &Cluster) -> Arc<Watch> {
+        Arc::new(Watch { client: cluster.client.clone(), clock: cluster.clock(), record: Default::default() })
+    }
+
+    /// What is there now must be accepted; the judges are asked at the end.
+    async fn look(&self, label: &str) {
+        let found = observe(&self.client, PLANNER.wiring(), &View::default(), (self.clock)()).await.unwrap();
+        self.record.lock().await.note(&self.client, &found, label).await;
+    }
+
+    async fn questions(&self) -> Questions {
+        std::mem::take(&mut *self.record.lock().await).questions()
+    }
+}
+
+/// The way to a server on which one write has a fault.
+pub(crate) struct Way {
+    pub(crate) client: Client,
     writes: Arc<AtomicUsize>,
 }
 
-fn way(cluster: &Cluster, unlucky: usize, fault: Fault) -> Way {
+/// Somebody looks after each write that reached the server, from the one before the fault on: until there it is an installation
+/// as any other.
+pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault, watch: Option<Arc<Watch>>) -> Way {
     let (writes, is_dead) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (count, client) = (writes.clone(), cluster.client.clone());
     let service = service_fn(move |request: Request<Body>| {
-        let (client, count, is_dead) = (client.clone(), count.clone(), is_dead.clone());
+        let (client, count, is_dead, watch) = (client.clone(), count.clone(), is_dead.clone(), watch.clone());
         async move {
             if is_dead.load(Ordering::Relaxed) {
                 return Ok(answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"));
             }
             let is_write = request.method() != Method::GET;
-            let is_unlucky = is_write && count.fetch_add(1, Ordering::Relaxed) + 1 == unlucky;
-            if !is_unlucky {
+            if !is_write {
                 return client.send(request).await;
             }
+            let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+            let fault = (number == unlucky).then_some(fault);
             match fault {
-                Fault::Fails => Ok(answer(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
-                Fault::Conflicts => Ok(answer(StatusCode::CONFLICT, "Conflict")),
-                Fault::AnswerIsLost => {
-                    client.send(request).await?;
-                    Ok(answer(StatusCode::GATEWAY_TIMEOUT, "Timeout"))
-                }
-                Fault::Kills => {
-                    client.send(request).await?;
+                Some(Fault::Fails) => return Ok(answer(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
+                Some(Fault::Conflicts) => return Ok(answer(StatusCode::CONFLICT, "Conflict")),
+                Some(Fault::AnswerIsLost | Fault::Kills) | None => {}
+            }
+            let answered = client.send(request).await?;
+            if let Some(watch) = watch.filter(|_| unlucky <= number + 1) {
+                watch.look(&format!("write {number} with {fault:?}")).await;
+            }
+            match fault {
+                Some(Fault::AnswerIsLost) => Ok(answer(StatusCode::GATEWAY_TIMEOUT, "Timeout")),
+                Some(Fault::Kills) => {
                     is_dead.store(true, Ordering::Relaxed);
                     Ok(answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"))
                 }
+                _ => Ok(answered),
             }
         }
     });
     Way { client: Client::new(service, "default"), writes }
 }
 
-/// A first installation with a fault at each of its writes in turn.
+/// A first installation with a fault at each of its writes in turn. After each write that reached the server, the judges accept
+/// every edge.
 async fn install_with(fault: Fault) {
     let mut unlucky = 1;
+    let mut questions = Questions::default();
     loop {
         let cluster = Cluster::embedded().await;
-        let way = way(&cluster, unlucky, fault);
+        let watch = Watch::new(&cluster);
+        let way = way(&cluster, unlucky, fault, Some(watch.clone()));
         let first = cluster.keeper_through(way.client).pass(&()).await;
         // Only a killed operator leaves something to another pass.
         if fault != Fault::Kills {
@@ -81,19 +115,25 @@ async fn install_with(fault: Fault) {
             assert!(first.report.steps.is_empty(), "{fault:?} at write {unlucky}: {:?}", first.report.steps);
         }
         let is_over = way.writes.load(Ordering::Relaxed) < unlucky;
-        let (passed, text) = cluster.pass().await;
+        // Who comes after one that was killed has no fault any more, and is watched as well.
+        let next = self::way(&cluster, 0, fault, Some(watch.clone()));
+        let passed = cluster.keeper_through(next.client).pass(&()).await.unwrap();
+        assert!(passed.failed.is_empty(), "{fault:?} at write {unlucky}: {:?}", passed.failed);
+        let text: String = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
         assert!(fault == Fault::Kills || text.is_empty(), "{fault:?} at write {unlucky}: {text}");
         assert!(passed.report.waiting.is_empty(), "{fault:?} at write {unlucky}: {:?}", passed.report.waiting);
         assert_eq!(passed.report.risks, [], "{fault:?} at write {unlucky}");
         for edge in verify::verify(&PLANNER, &passed.observation.snapshot) {
             assert!(!matches!(edge.state, State::Broken(_)), "{fault:?} at write {unlucky}: {edge:?}");
         }
+        questions.add(watch.questions().await);
         if is_over {
             break;
         }
         unlucky += 1;
     }
     assert!(unlucky > 45, "the installation has only {unlucky} writes");
+    questions.judge(600);
 }
 
 /// A write as it would be made without any fault: the object, and which of its versions.
@@ -116,11 +156,10 @@ struct Life {
     /// Writes that had their fault, and are left in peace.
     faulty: Mutex<BTreeSet<Write>>,
     is_dead: AtomicBool,
-    record: Mutex<Option<Record>>,
-    judge: Keeper<'static>,
+    watch: Arc<Watch>,
 }
 
-const FAULTS: [Fault; 4] = [Fault::Fails, Fault::AnswerIsLost, Fault::Conflicts, Fault::Kills];
+pub(crate) const FAULTS: [Fault; 4] = [Fault::Fails, Fault::AnswerIsLost, Fault::Conflicts, Fault::Kills];
 
 impl Life {
     /// The fault of a write; each has one, and then none.
@@ -159,7 +198,7 @@ impl Life {
         let answered = client.send(Request::from_parts(head, Body::from(body.to_vec()))).await?;
         assert!(answered.status().is_success(), "{object}: {}", answered.status());
         *self.versions.lock().unwrap().entry(object.clone()).or_default() += 1;
-        self.look(&format!("{object} with {fault:?}")).await;
+        self.watch.look(&format!("{object} with {fault:?}")).await;
         match fault {
             Some(Fault::AnswerIsLost) => Ok(answer(StatusCode::GATEWAY_TIMEOUT, "Timeout")),
             Some(Fault::Kills) => {
@@ -169,21 +208,10 @@ impl Life {
             _ => Ok(answered),
         }
     }
-
-    /// After every write every edge holds.
-    async fn look(&self, label: &str) {
-        let (found, _) = self.judge.look().await.unwrap();
-        for edge in verify::verify(&PLANNER, &found.snapshot) {
-            assert!(!matches!(edge.state, State::Broken(_)), "after {label}: {edge:?}");
-        }
-        if let Some(record) = self.record.lock().unwrap().as_mut() {
-            record.note(&found, label);
-        }
-    }
 }
 
 /// A month after every signer was forced to rotate, with a fault at each write. In four lives each write has each fault.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_rotation_of_every_signer_goes_on_after_each_fault_at_each_write() {
     let writes = Arc::new(Mutex::new(Writes::default()));
     for phase in 0..FAULTS.len() {
@@ -197,16 +225,13 @@ async fn a_rotation_of_every_signer_goes_on_after_each_fault_at_each_write() {
             versions: Mutex::default(),
             faulty: Mutex::default(),
             is_dead: AtomicBool::new(false),
-            record: Mutex::new((phase == 0).then(Record::default)),
-            judge: cluster.keeper(),
+            watch: Watch::new(&cluster),
         });
         live(&cluster, &life).await;
         all_signers_were_forced(&cluster).await;
         let (_, text) = cluster.pass().await;
         assert_eq!(text, "", "everything was done");
-        if let Some(record) = life.record.lock().unwrap().take() {
-            record.judge(1000);
-        };
+        life.watch.questions().await.judge(200);
     }
     let writes = writes.lock().unwrap();
     let whole = writes.had.values().filter(|had| had.len() == FAULTS.len()).count();
@@ -244,22 +269,22 @@ async fn live(cluster: &Cluster, life: &Arc<Life>) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_installation_goes_on_after_a_write_that_failed() {
     install_with(Fault::Fails).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_installation_goes_on_after_an_answer_that_was_lost() {
     install_with(Fault::AnswerIsLost).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_installation_goes_on_after_a_conflict() {
     install_with(Fault::Conflicts).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_installation_goes_on_after_the_operator_was_killed() {
     install_with(Fault::Kills).await;
 }

@@ -95,5 +95,5 @@ async fn k01_every_domain_goes_from_rsa_to_ecdsa_and_back() {
         assert_eq!(keys(&observation)[row.id], expected, "{}", row.id);
     }
     assert!(keys(&observation).values().any(|key| key == "RSA 4096"));
-    record.judge(2000);
+    record.judge(100);
 }

@@ -1,10 +1,13 @@
 //! What people and accidents do to objects.
 
+use http::{Method, StatusCode};
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::cluster::Cluster;
+use crate::faults::{FAULTS, way};
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const SIGNER: &str = "loadbalancer-serving-signer";
@@ -128,6 +131,78 @@ async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn a_replacement_keeps_the_key_whatever_happens_to_each_of_its_writes() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    // A copy is made, the Secret deleted and made again, the copy deleted.
+    for (unlucky, fault) in (1..=4).flat_map(|unlucky| FAULTS.map(|fault| (unlucky, fault))) {
+        let before = mistype(&cluster).await;
+        // Who is killed says nothing sensible any more.
+        let _ = cluster.keeper_through(way(&cluster, unlucky, fault, None).client).pass(&()).await;
+        cluster.pass().await;
+        let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+        assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"), "{fault:?} at write {unlucky}");
+        assert_eq!(after.data, before.data, "{fault:?} at write {unlucky}");
+        let left = cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap();
+        assert!(left.is_none(), "{fault:?} at write {unlucky}");
+    }
+}
+
+/// Deletes the signer as somebody does whose key leaked: there is another key then.
+async fn destroy(cluster: &Cluster) {
+    let leaked = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await.unwrap();
+    cluster.pass().await;
+    let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    assert_ne!(after.data.unwrap()["tls.key"], leaked.data.unwrap()["tls.key"]);
+}
+
+#[tokio::test]
+async fn a_key_that_is_destroyed_after_a_deletion_was_refused_stays_destroyed() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    mistype(&cluster).await;
+    for refusal in [(StatusCode::FORBIDDEN, "Forbidden"), (StatusCode::NOT_FOUND, "NotFound")] {
+        let path = format!("/api/v1/namespaces/{KASO}/secrets/{SIGNER}");
+        let way = cluster.way(move |method, at| (*method == Method::DELETE && at == path).then_some(refusal));
+        let passed = cluster.keeper_through(way).pass(&()).await.unwrap();
+        assert_eq!(passed.failed.len(), 1, "{:?}", passed.failed);
+        let left = cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap();
+        assert!(left.is_none(), "{refusal:?}");
+    }
+    destroy(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_copy_of_a_key_that_nobody_needs_does_not_outlive_minutes() {
+    let cluster = Cluster::embedded().await;
+    cluster.pass().await;
+    let signer = cluster.secrets(KASO).get(SIGNER).await.unwrap();
+    // Whoever made it died before the deletion.
+    let staged = json!({
+        "metadata": {
+            "name": format!("{SIGNER}-staged"),
+            "labels": {"perennial.dev/staged": "true"},
+            "annotations": {"perennial.dev/staged-for": SIGNER, "perennial.dev/staged-uid": signer.metadata.uid},
+        },
+        "type": "kubernetes.io/tls",
+        "data": signer.data,
+    });
+    cluster.create::<Secret>(Some(KASO), staged).await;
+    let keeper = cluster.keeper();
+    let is_there = async || cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap().is_some();
+    for (minute, expected) in [(0, true), (4, true), (5, false)] {
+        let began = cluster.now();
+        cluster.set_now(began + SignedDuration::from_mins(minute));
+        let passed = keeper.pass(&()).await.unwrap();
+        assert_eq!(passed.observation.troubles, Vec::<String>::new(), "nothing is wrong");
+        assert_eq!(is_there().await, expected, "after {minute} minutes");
+        cluster.set_now(began);
+    }
+    destroy(&cluster).await;
+}
+
+#[tokio::test]
 async fn what_an_interrupted_replacement_of_a_copy_left_is_removed() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
@@ -153,7 +228,7 @@ async fn somebody_who_deletes_a_signer_again_and_again_trips_the_breaker() {
     keeper.pass(&()).await.unwrap();
     let mut issued = 0;
     for _ in 0..8 {
-        cluster.set_now(cluster.now() + jiff::SignedDuration::from_secs(1));
+        cluster.set_now(cluster.now() + SignedDuration::from_secs(1));
         let _ = cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await;
         let passed = keeper.pass(&()).await.unwrap();
         issued += passed.written.iter().filter(|(step, _)| step.object == format!("{KASO}/{SIGNER}")).count();
