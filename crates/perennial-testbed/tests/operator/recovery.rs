@@ -195,7 +195,7 @@ async fn a_copy_of_a_key_that_nobody_needs_does_not_outlive_minutes() {
         let began = cluster.now();
         cluster.set_now(began + SignedDuration::from_mins(minute));
         let passed = keeper.pass(&()).await.unwrap();
-        assert_eq!(passed.observation.troubles, Vec::<String>::new(), "nothing is wrong");
+        assert_eq!(passed.observation.troubles, [], "nothing is wrong");
         assert_eq!(is_there().await, expected, "after {minute} minutes");
         cluster.set_now(began);
     }
