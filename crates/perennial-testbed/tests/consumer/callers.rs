@@ -112,6 +112,11 @@ impl Caller {
         }
     }
 
+    /// Whether it reads something later than the catalog allows.
+    fn is_too_late(&self) -> bool {
+        self.trust.1 == When::TooLate || matches!(self.identity, Identity::Held(_, When::TooLate))
+    }
+
     async fn ask(&self, world: &World) {
         let objects = &world.objects;
         let trust = objects.held(&self.trust.0, self.trust.1);
@@ -136,15 +141,17 @@ impl Caller {
             }
             Err(why) if self.is_refused && why.contains("UnknownIssuer") => drop(add(&self.count.refused, true)),
             Err(why) => {
+                let is_too_late =
+                    self.is_too_late() || identity.as_ref().is_some_and(|it| world.is_late_to_know(&it.chain));
                 let shows = identity.map(|it| describe(&it.chain)).unwrap_or_default();
                 let newest = describe(&objects.held(&self.trust.0, When::AtOnce).bundle());
-                world.fail(&format!(
-                    "{} at {} failed: {why}\n  it trusts{}\n  of which is in {} now{newest}\n  it shows{shows}",
-                    self.name,
-                    self.server_name,
+                let what = format!("{} at {} failed: {why}", self.name, self.server_name);
+                let details = format!(
+                    "\n  it trusts{}\n  of which is in {} now{newest}\n  it shows{shows}",
                     describe(&bundle),
                     self.trust.0,
-                ));
+                );
+                world.fail_for(is_too_late, &what, &details);
             }
         }
     }

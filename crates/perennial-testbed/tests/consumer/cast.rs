@@ -37,14 +37,14 @@ pub(crate) struct Servers {
 }
 
 /// Starts the servers and tells the API server of them.
-pub(crate) async fn start_servers(world: &Arc<World>, cluster: &Cluster, late: When) -> Servers {
+pub(crate) async fn start_servers(world: &Arc<World>, cluster: &Cluster) -> Servers {
     // Where extension API servers look for what the kube-apiserver was told to accept front proxies by, which it puts there
     // itself; and what the catalog says they and the controller manager read.
     let published = Key::map("kube-system", "extension-apiserver-authentication");
     let aggregated = [
         ("extension", published.clone(), When::AtOnce),
-        ("late-extension", Key::map(KAS, "aggregator-client-ca"), late),
-        ("late-manager", Key::map(KCM, "aggregator-client-ca"), late),
+        ("late-extension", Key::map(KAS, "aggregator-client-ca"), When::Late),
+        ("late-manager", Key::map(KCM, "aggregator-client-ca"), When::Late),
     ];
     while !world.objects.is_there(&published) {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -57,7 +57,7 @@ pub(crate) async fn start_servers(world: &Arc<World>, cluster: &Cluster, late: W
         register(cluster, name, &authority.certificate, port).await;
     }
     let kubelet = Serves::Requested(Box::new(Requested::server("127.0.0.1")));
-    let trust = (Key::map(MANAGED, "kube-apiserver-client-ca"), late);
+    let trust = (Key::map(MANAGED, "kube-apiserver-client-ca"), When::Late);
     let kubelet = Server::new("kubelet", kubelet, trust, &["system:kube-apiserver", PROMETHEUS]);
     let port = servers.start(kubelet, world).await;
     let status = json!({"status": {
@@ -69,7 +69,7 @@ pub(crate) async fn start_servers(world: &Arc<World>, cluster: &Cluster, late: W
     let [authority, leaf] = mint::server("kube-controller-manager");
     let bundle = [("ca-bundle.crt".to_owned(), authority.certificate.into_bytes())];
     world.objects.note(Key::started("", "kube-controller-manager"), bundle.into(), now());
-    let trust = (Key::map(KCM, "client-ca"), late);
+    let trust = (Key::map(KCM, "client-ca"), When::Late);
     let manager = Server::new("kube-controller-manager", Serves::Fixed(leaf.into()), trust, &[PROMETHEUS]);
     servers.start(manager, world).await;
     servers

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{Request, StatusCode};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_client::api::{ListParams, PostParams};
+use kube_client::client::Body;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
-use perennial_operator::FIELD_MANAGER;
+use perennial_operator::{FIELD_MANAGER, rbac};
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -54,6 +56,28 @@ pub(crate) async fn move_objects(from: &Cluster, to: &Cluster) {
 
 /// A client that always has the newest certificate of the administrator on a node, and the newest trust.
 pub(crate) fn administrator(world: Arc<World>) -> Client {
+    connected(world, None)
+}
+
+/// The same with the account of the manifests and nothing else. Whatever that may not do is a failure.
+pub(crate) fn operator(world: Arc<World>, namespace: &'static str) -> Client {
+    let client = connected(world.clone(), Some(namespace));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, world) = (client.clone(), world.clone());
+        let what = format!("{} {}", request.method(), request.uri());
+        async move {
+            let answer = client.send(request).await?;
+            if answer.status() == StatusCode::FORBIDDEN {
+                world.fail(&format!("the operator may not {what}"));
+            }
+            Ok::<_, kube_client::Error>(answer)
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// As itself, or as the operator in a namespace.
+fn connected(world: Arc<World>, operator_in: Option<&'static str>) -> Client {
     let identity = Key::secret("openshift-kube-apiserver-operator", "node-system-admin-client");
     let trust = Key::map("openshift-config-managed", "kube-apiserver-server-ca");
     let made: Arc<Mutex<Option<(String, Client)>>> = Arc::default();
@@ -67,7 +91,7 @@ pub(crate) fn administrator(world: Arc<World>) -> Client {
             let client = match made.as_ref().filter(|(known, _)| *known == version) {
                 Some((_, client)) => client.clone(),
                 None => {
-                    let client = with(&identity, &trust, port).await;
+                    let client = with(&identity, &trust, port, operator_in).await;
                     *made = Some((version, client.clone()));
                     client
                 }
@@ -79,7 +103,16 @@ pub(crate) fn administrator(world: Arc<World>) -> Client {
     Client::new(service, "default")
 }
 
-async fn with(identity: &Material, trust: &str, port: u16) -> Client {
+async fn with(identity: &Material, trust: &str, port: u16, operator_in: Option<&str>) -> Client {
+    let mut user = json!({
+        "client-certificate-data": STANDARD.encode(&identity.chain),
+        "client-key-data": STANDARD.encode(&identity.key),
+    });
+    if let Some(namespace) = operator_in {
+        user["as"] = json!(format!("system:serviceaccount:{namespace}:{}", rbac::NAME));
+        let ours = format!("system:serviceaccounts:{namespace}");
+        user["as-groups"] = json!(["system:serviceaccounts", ours, "system:authenticated"]);
+    }
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -90,10 +123,7 @@ async fn with(identity: &Material, trust: &str, port: u16) -> Client {
             "tls-server-name": "api-int.shop.example.com",
             "certificate-authority-data": STANDARD.encode(trust),
         }}],
-        "users": [{"name": "it", "user": {
-            "client-certificate-data": STANDARD.encode(&identity.chain),
-            "client-key-data": STANDARD.encode(&identity.key),
-        }}],
+        "users": [{"name": "it", "user": user}],
     });
     let config = Kubeconfig::from_yaml(&config.to_string()).unwrap();
     let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();

@@ -142,6 +142,17 @@ impl Objects {
     }
 }
 
+/// Whether somebody who does not know the issuer of a certificate yet, by one of these bundles, reads too late: it has been there for as
+/// long as the catalog allows, and not for so long that even they have read it.
+pub(crate) fn is_known_too_late(objects: &Objects, bundles: &[Key], chain: &str) -> bool {
+    let certificates = |pem: &[u8]| perennial_x509::read_certificates(pem).unwrap();
+    let issuer = certificates(chain.as_bytes()).remove(0).facts().issuer.clone();
+    let knows = |it: &&Version| certificates(&it.data["ca-bundle.crt"]).iter().any(|it| it.facts().subject == issuer);
+    let since = bundles.iter().filter_map(|key| objects.versions(key).iter().find(knows).map(|it| it.at)).min();
+    let slack = SignedDuration::from_secs(WITHIN);
+    since.is_some_and(|since| (slack..=slack * 3).contains(&now().duration_since(since)))
+}
+
 /// Notes everything that a server has, as it changes. Ends never.
 pub(crate) async fn follow(objects: Arc<Objects>, client: Client) {
     let note = |kind, metadata: &ObjectMeta, data| {

@@ -86,8 +86,8 @@ impl Server {
             http("404 Not Found", "text/plain", "there is nothing here")
         };
         match serve(stream, &identity, &bundle, answer).await {
-            // Who asks may have gone; whom is not trusted has not.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => world.fail(&format!(
+            // Who asks may have gone, or not trust it and say so itself; whom it does not trust has not.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData && !is_alert(&error) => world.fail(&format!(
                 "{} failed to serve: {error}\n  it serves{}\n  it accepts{}\n  of which is in {} now{}",
                 self.name,
                 describe(&identity.chain),
@@ -98,4 +98,9 @@ impl Server {
             _ => {}
         }
     }
+}
+
+fn is_alert(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(rustls::Error::AlertReceived(_)))
 }

@@ -6,14 +6,27 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::objects::{Objects, now};
+use crate::objects::{Key, Objects, When, is_known_too_late, now};
+use crate::static_pods::KAS;
+
+/// Something that must not happen.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Whether it happened because somebody reads too late.
+    pub(crate) is_too_late: bool,
+    pub(crate) what: String,
+    /// All that is known of it.
+    pub(crate) text: String,
+}
 
 pub(crate) struct World {
     pub(crate) objects: Arc<Objects>,
     /// Where the API server is found, whichever process it is.
     pub(crate) port: u16,
     pub(crate) dir: PathBuf,
-    failures: UnboundedSender<String>,
+    /// When the API server reads what it reads while it runs.
+    pub(crate) reads: When,
+    failures: UnboundedSender<Failure>,
     events: Mutex<VecDeque<String>>,
 }
 
@@ -21,18 +34,41 @@ pub(crate) struct World {
 const EVENTS: usize = 60;
 const LINES: usize = 15;
 
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure { is_too_late: false, what: text.clone(), text }
+    }
+}
+
 impl World {
-    pub(crate) fn new(objects: Arc<Objects>, port: u16, dir: PathBuf, failures: UnboundedSender<String>) -> World {
-        World { objects, port, dir, failures, events: Mutex::default() }
+    pub(crate) fn new(
+        objects: Arc<Objects>,
+        port: u16,
+        dir: PathBuf,
+        reads: When,
+        failures: UnboundedSender<Failure>,
+    ) -> World {
+        World { objects, port, dir, reads, failures, events: Mutex::default() }
     }
 
-    /// Something that must not happen.
+    /// Something that must not happen, to nobody in particular.
     pub(crate) fn fail(&self, what: &str) {
+        self.fail_for(false, what, "");
+    }
+
+    /// Something that must not happen to somebody, and what is known of it.
+    pub(crate) fn fail_for(&self, is_too_late: bool, what: &str, details: &str) {
         let events: Vec<String> = self.events.lock().unwrap().iter().cloned().collect();
         let (events, said) = (events.join("\n"), self.last_words());
-        let text = format!("{} {what}\nBefore that:\n{events}\nand the kube-apiservers said\n{said}", now());
+        let text = format!("{} {what}{details}\nBefore that:\n{events}\nand the kube-apiservers said\n{said}", now());
         // Only the first is heard.
-        let _ = self.failures.send(text);
+        let _ = self.failures.send(Failure { is_too_late, what: what.to_owned(), text });
+    }
+
+    /// Whether the API server may not know yet who issued a certificate only because it reads too late.
+    pub(crate) fn is_late_to_know(&self, chain: &str) -> bool {
+        let bundles = ["client-ca", "aggregator-client-ca"].map(|name| Key::map(KAS, name));
+        self.reads == When::TooLate && is_known_too_late(&self.objects, &bundles, chain)
     }
 
     /// The end of what the last two kube-apiservers wrote.

@@ -122,6 +122,23 @@ impl Cluster {
         self.client.request(request.body(serde_json::to_vec(&object).unwrap()).unwrap()).await.unwrap()
     }
 
+    /// Makes an account and its rights.
+    pub(crate) async fn apply(&self, objects: &[Value]) {
+        for object in objects {
+            let kind = object["kind"].as_str().unwrap();
+            let base = match (kind, object["metadata"]["namespace"].as_str()) {
+                ("ServiceAccount", Some(namespace)) => format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
+                (_, Some(namespace)) => {
+                    format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{}s", kind.to_lowercase())
+                }
+                (_, None) => format!("/apis/rbac.authorization.k8s.io/v1/{}s", kind.to_lowercase()),
+            };
+            let request = http::Request::post(base).header("content-type", "application/json");
+            let body = request.body(serde_json::to_vec(object).unwrap()).unwrap();
+            self.client.request::<Value>(body).await.unwrap();
+        }
+    }
+
     pub(crate) async fn set_addresses(&self, external: &str, internal: &str) {
         let status = json!({"status": {"apiServerURL": external, "apiServerInternalURI": internal}});
         let api = Api::<Infrastructure>::all(self.client.clone());

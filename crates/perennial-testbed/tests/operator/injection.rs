@@ -240,7 +240,7 @@ async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
     // With the rights that it needs, and no others.
     let cluster = Cluster::real().await;
     let objects = rbac::injection("default");
-    rights::apply(&cluster, &objects).await;
+    cluster.apply(&objects).await;
     let (client, asked) = rights::recorded(cluster.client_as_account("default", rbac::NAME).await);
     let lab = Lab::with(cluster, client).await;
     config_maps(&lab).await;

@@ -92,27 +92,11 @@ pub(crate) fn kinds(all: &BTreeSet<String>) -> BTreeSet<String> {
     all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect()
 }
 
-pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) {
-    for object in objects {
-        let kind = object["kind"].as_str().unwrap();
-        let base = match (kind, object["metadata"]["namespace"].as_str()) {
-            ("ServiceAccount", Some(namespace)) => format!("/api/v1/namespaces/{namespace}/serviceaccounts"),
-            (_, Some(namespace)) => {
-                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{}s", kind.to_lowercase())
-            }
-            (_, None) => format!("/apis/rbac.authorization.k8s.io/v1/{}s", kind.to_lowercase()),
-        };
-        let request = http::Request::post(base).header("content-type", "application/json");
-        let body = request.body(serde_json::to_vec(object).unwrap()).unwrap();
-        cluster.client.request::<Value>(body).await.unwrap();
-    }
-}
-
 #[tokio::test]
 async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let cluster = Cluster::real().await;
     let objects = rbac::objects(Catalog::builtin(), ACCOUNT);
-    apply(&cluster, &objects).await;
+    cluster.apply(&objects).await;
     let (client, asked) = recorded(cluster.client_as_account(ACCOUNT, rbac::NAME).await);
     let runner = cluster.runner_through(client.clone());
     let passed = runner.once().await.unwrap();
