@@ -45,7 +45,7 @@ pub(crate) struct ClusterArgs {
 /// Who decides what, so that those who only look see what the operator sees.
 const KEEPING: &str = "What is kept, and how (the same for the operator and for those who look)";
 
-/// As [`KEPT`] has them; a test compares.
+/// As `perennial_operator::observe::KEPT` has them; a test compares.
 const COMPONENTS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
 
 fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
