@@ -42,9 +42,12 @@ impl Watch {
         Arc::new(Watch { client: cluster.client.clone(), clock: cluster.clock(), record: Default::default() })
     }
 
-    /// What is there now must be accepted; the judges are asked at the end.
+    /// Every edge holds as far as the prover knows, those on files too; what the judges must accept is asked at the end.
     async fn look(&self, label: &str) {
         let found = observe(&self.client, PLANNER.wiring(), &View::default(), (self.clock)()).await.unwrap();
+        for edge in verify::verify(&PLANNER, &found.snapshot) {
+            assert!(!matches!(edge.state, State::Broken(_)), "after {label}: {edge:?}");
+        }
         self.record.lock().await.note(&self.client, &found, label).await;
     }
 
@@ -98,8 +101,8 @@ pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault, watch: Option
     Way { client: Client::new(service, "default"), writes }
 }
 
-/// A first installation with a fault at each of its writes in turn. After each write that reached the server, the judges accept
-/// every edge.
+/// A first installation with a fault at each of its writes in turn. From the write before the fault on, the judges
+/// accept every edge after each that reached the server; what is before is judged where nothing goes wrong.
 async fn install_with(fault: Fault) {
     let mut unlucky = 1;
     let mut questions = Questions::default();
