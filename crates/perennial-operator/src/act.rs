@@ -100,7 +100,7 @@ pub enum ActError {
         source: Box<kube_client::Error>,
     },
     /// It should be replaced, and something keeps it.
-    #[error("{object} cannot be replaced: it is being deleted, has finalizers, or belongs to somebody else")]
+    #[error("{object} cannot be replaced: it is being deleted, or has finalizers")]
     Held {
         /// The object.
         object: ObjectRef,
@@ -140,11 +140,6 @@ pub enum ActError {
 }
 
 impl ActError {
-    /// Whether nothing is wrong but that somebody was faster.
-    pub fn is_changed(&self) -> bool {
-        matches!(self, ActError::Changed { .. })
-    }
-
     /// How long to wait before it is tried again, if the server had a trouble that passes. Whether it was written is not known then:
     /// an answer may have been lost.
     pub fn passes_in(&self) -> Option<Duration> {
@@ -158,21 +153,6 @@ impl ActError {
             // The connection broke, or nobody answered in time.
             Error::Service(_) | Error::HyperError(_) => Some(TROUBLE_PAUSE),
             _ => None,
-        }
-    }
-
-    /// The object that was not written.
-    pub fn object(&self) -> &ObjectRef {
-        match self {
-            ActError::Changed { object }
-            | ActError::Contended { object, .. }
-            | ActError::Held { object }
-            | ActError::Read { object, .. }
-            | ActError::Write { object, .. }
-            | ActError::Key { object, .. }
-            | ActError::Issuer { object, .. }
-            | ActError::Issue { object, .. }
-            | ActError::Unknown { object, .. } => object,
         }
     }
 }

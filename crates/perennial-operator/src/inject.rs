@@ -144,7 +144,8 @@ impl Injector {
         match outcome {
             Outcome::Right => queue.done(&key),
             Outcome::Gone => queue.forget(&key),
-            Outcome::Again => queue.again(&key),
+            // After a moment, or as soon as something is heard of it: nobody needs to know.
+            Outcome::Again => _ = queue.failed(&key, "somebody was faster", Instant::now()),
             Outcome::Refused(why) => {
                 if queue.failed(&key, &why, Instant::now()) {
                     warn!(object = %key, "cannot inject the CA bundle: {why}");

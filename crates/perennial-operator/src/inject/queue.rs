@@ -77,12 +77,6 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// It is to be looked at again at once.
-    pub(super) fn again(&mut self, key: &K) {
-        self.under_way.remove(key);
-        self.waiting.insert(key.clone());
-    }
-
     /// It failed. Says whether for another reason than before.
     pub(super) fn failed(&mut self, key: &K, why: &str, now: Instant) -> bool {
         self.under_way.remove(key);
