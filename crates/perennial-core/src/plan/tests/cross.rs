@@ -148,7 +148,7 @@ fn one_that_others_made_for_twelve_months_is_replaced_at_once() {
     state.certificate = certificate.clone().into();
     // Nobody wrote down when it was made.
     state.issued_at = None;
-    cluster.snapshot.certificates.insert(certificate.clone().into());
+    cluster.snapshot.certificates.insert(certificate.into());
     cluster.set_secret(SIGNER, Observed::Present(state));
     let report = cluster.plan();
     let issue = issue_of(&report.steps, SIGNER).unwrap_or_else(|| panic!("{}", text(&report)));
