@@ -184,6 +184,24 @@ pub fn mend(annotations: &mut Annotations, family: Family, service: &str, uid: &
     }
 }
 
+/// Of the annotations of a Service those that are written here.
+pub fn written(annotations: &Annotations) -> Annotations {
+    let keys = Family::ALL.into_iter().flat_map(|family| [SIGNED_BY, ERROR, ERROR_COUNT].map(|name| family.key(name)));
+    keys.filter_map(|key| annotations.get(&key).map(|value| (key.clone(), value.clone()))).collect()
+}
+
+/// Whether a Service was given a certificate before.
+pub fn was_served(annotations: &Annotations) -> bool {
+    first(annotations, SIGNED_BY).is_some()
+}
+
+/// Whether a Service says that something went wrong.
+pub fn says_error(annotations: &Annotations) -> bool {
+    Family::ALL
+        .into_iter()
+        .any(|family| [ERROR, ERROR_COUNT].iter().any(|name| annotations.contains_key(&family.key(name))))
+}
+
 /// What changes on a Service that has its certificate now.
 pub fn succeeded(annotations: &Annotations, signer: &str) -> Changes {
     let signed = Family::ALL.map(|family| (family.key(SIGNED_BY), Some(signer.to_owned())));

@@ -4,7 +4,6 @@
 //! compared, and written where it differs. A new bundle reaches all of them at once.
 
 mod change;
-mod queue;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +31,8 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::change::Change;
-use self::queue::Queue;
 use crate::pass::Clock;
+use crate::queue::Queue;
 use crate::{FIELD_MANAGER, brief};
 
 /// Where the bundle is, and under which key.

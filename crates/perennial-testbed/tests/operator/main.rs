@@ -18,6 +18,7 @@ mod obstacles;
 mod promotion;
 mod recovery;
 mod rights;
+mod serving;
 mod slow;
 mod sources;
 mod sync;
