@@ -53,21 +53,39 @@ impl Kept {
     }
 }
 
+/// What giving certificates to Services takes: every Service may ask, and its Secret is beside it.
+pub fn serving(namespace: &str) -> Vec<Value> {
+    let name = format!("{NAME}-serving");
+    let rules = [
+        rule("", &["services"], &["list", "watch", "patch"]),
+        // Nothing is ever deleted, not even what stands in the way.
+        rule("", &["secrets"], &["get", "list", "watch", "create", "update"]),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&name, &rules, namespace)
+}
+
 /// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
 pub fn injection(namespace: &str) -> Vec<Value> {
     let name = format!("{NAME}-ca-injection");
     let targets = &["get", "list", "watch", "patch"];
     let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let rules = [
+        rule("", &["configmaps"], &["get", "list", "watch", "update"]),
+        rule("apiregistration.k8s.io", &["apiservices"], targets),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
+        rule("admissionregistration.k8s.io", webhooks, targets),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&name, &rules, namespace)
+}
+
+/// A role in the whole cluster, bound to the account.
+fn bound(name: &str, rules: &[Value], namespace: &str) -> Vec<Value> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name},
-        "rules": [
-            rule("", &["configmaps"], &["get", "list", "watch", "update"]),
-            rule("apiregistration.k8s.io", &["apiservices"], targets),
-            rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
-            rule("admissionregistration.k8s.io", webhooks, targets),
-            rule("", &["events"], &["create"]),
-        ],
+        "rules": rules,
     });
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

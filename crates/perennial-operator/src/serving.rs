@@ -62,8 +62,8 @@ enum Outcome {
 
 /// What was heard.
 enum Heard {
-    Services(Event<KubeService>),
-    Secrets(Event<PartialObjectMeta<Secret>>),
+    Services(Box<Event<KubeService>>),
+    Secrets(Box<Event<PartialObjectMeta<Secret>>>),
 }
 
 /// What was under way.
@@ -195,29 +195,20 @@ impl<'c> Serving<'c> {
     }
 
     fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
+        let index = &self.index;
         let changed = match heard {
-            Heard::Services(Event::Init) => {
-                self.index.services_begin();
-                Vec::new()
-            }
-            Heard::Services(Event::InitApply(service) | Event::Apply(service)) => {
-                self.index.service(service).into_iter().collect()
-            }
-            Heard::Services(Event::Delete(service)) => {
-                self.index.service_gone(&service.metadata);
-                Vec::new()
-            }
-            Heard::Services(Event::InitDone) => {
-                self.index.services_end();
-                Vec::new()
-            }
-            Heard::Secrets(Event::Init) => {
-                self.index.secrets_begin();
-                Vec::new()
-            }
-            Heard::Secrets(Event::InitApply(secret) | Event::Apply(secret)) => self.index.secret(&secret.metadata),
-            Heard::Secrets(Event::Delete(secret)) => self.index.secret_gone(&secret.metadata),
-            Heard::Secrets(Event::InitDone) => self.index.secrets_end(),
+            Heard::Services(event) => match *event {
+                Event::Init => index.services_begin(),
+                Event::InitApply(service) | Event::Apply(service) => index.service(service).into_iter().collect(),
+                Event::Delete(service) => index.service_gone(&service.metadata),
+                Event::InitDone => index.services_end(),
+            },
+            Heard::Secrets(event) => match *event {
+                Event::Init => index.secrets_begin(),
+                Event::InitApply(secret) | Event::Apply(secret) => index.secret(&secret.metadata),
+                Event::Delete(secret) => index.secret_gone(&secret.metadata),
+                Event::InitDone => index.secrets_end(),
+            },
         };
         changed.into_iter().for_each(|name| queue.add(name));
     }
@@ -227,9 +218,17 @@ impl<'c> Serving<'c> {
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
         all.push(
-            services.default_backoff().filter_map(|it| future::ready(understood(it).map(Heard::Services))).boxed(),
+            services
+                .default_backoff()
+                .filter_map(|it| future::ready(understood(it).map(|event| Heard::Services(Box::new(event)))))
+                .boxed(),
         );
-        all.push(secrets.default_backoff().filter_map(|it| future::ready(understood(it).map(Heard::Secrets))).boxed());
+        all.push(
+            secrets
+                .default_backoff()
+                .filter_map(|it| future::ready(understood(it).map(|event| Heard::Secrets(Box::new(event)))))
+                .boxed(),
+        );
         all
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalog::{Day, TimeScale};
 use crate::nearest::nearest;
 use crate::rules::Mode;
+use crate::trust::KeyId;
 use crate::wiring::Wiring;
 
 /// How Perennial was told to behave.
@@ -36,6 +37,9 @@ pub struct Settings {
     /// How many seconds certificates of a row live, where somebody asks for another life than the catalog's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lives: BTreeMap<String, u32>,
+    /// Signers by their keys that nobody is to trust any more, and since when: what is lost by that was accepted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub distrusted: BTreeMap<KeyId, Timestamp>,
     /// How many certificates may be in the making at once.
     pub in_flight: usize,
 }
@@ -107,6 +111,7 @@ impl Default for Settings {
             left_alone: BTreeSet::new(),
             patient: BTreeSet::new(),
             lives: BTreeMap::new(),
+            distrusted: BTreeMap::new(),
             in_flight: 50,
         }
     }

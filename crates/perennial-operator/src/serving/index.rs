@@ -97,13 +97,14 @@ impl Index {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list of all Services begins.
-    pub(super) fn services_begin(&self) {
+    /// A list of all Services begins. This and what follows say who is to be looked at.
+    pub(super) fn services_begin(&self) -> Vec<ObjectName> {
         self.lock().services_heard.round += 1;
+        Vec::new()
     }
 
     /// It ends: who was not in it is gone.
-    pub(super) fn services_end(&self) {
+    pub(super) fn services_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         state.services_heard.is_whole = true;
         let round = state.services_heard.round;
@@ -111,6 +112,7 @@ impl Index {
             state.services.iter().filter(|(_, entry)| entry.round != round).map(|(name, _)| name.clone()).collect();
         gone.iter().for_each(|name| state.remove(name));
         state.know_absent();
+        Vec::new()
     }
 
     /// A Service is there, or has changed. Says whether it is to be looked at.
@@ -160,13 +162,15 @@ impl Index {
     }
 
     /// A Service is gone.
-    pub(super) fn service_gone(&self, service: &ObjectMeta) {
+    pub(super) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
         self.lock().remove(&name_of(service));
+        Vec::new()
     }
 
     /// A list of all Secrets begins.
-    pub(super) fn secrets_begin(&self) {
+    pub(super) fn secrets_begin(&self) -> Vec<ObjectName> {
         self.lock().secrets_heard.round += 1;
+        Vec::new()
     }
 
     /// It ends. Says whose Secret was not in it any more.

@@ -229,7 +229,7 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     let others = shop.served("other-tls").await.secret.data.unwrap();
     let text = |name: &str| String::from_utf8(others[name].0.clone()).unwrap();
     let data = |name: &str, text: &str| json!({"stringData": {name: text}});
-    let expiry = |value: Value| json!({"metadata": {"annotations": {key(BETA, "expiry"): value.clone(), key(ALPHA, "expiry"): value}}});
+    let expiry = |value: Value| json!({"metadata": {"annotations": {key(BETA, "expiry"): &value, key(ALPHA, "expiry"): &value}}});
     let cases = [
         ("38: junk", data("tls.crt", "junk")),
         ("a key that is none", data("tls.key", "junk")),

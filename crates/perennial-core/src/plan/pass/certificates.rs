@@ -53,8 +53,18 @@ impl<'c> Pass<'_, 'c> {
             now: self.now(),
             scale: settings.time_scale,
         };
-        let Signer::Row(signer) = row.signer else { return Ok(decide_signer(&common)) };
+        let distrusted =
+            |by: Option<&Principal>| by.and_then(|by| self.distrusted(by)).map(|since| Reason::Distrusted { since });
+        let certificate = common.found.present().map(|state| &state.certificate);
+        let Signer::Row(signer) = row.signer else {
+            let reason = distrusted(certificate.map(|it| &it.subject));
+            return Ok(reason.map_or_else(|| decide_signer(&common), Verdict::Issue));
+        };
         let (_, signer_state) = self.signer(signer)?;
+        let by = certificate.and_then(|it| it.signed_by.as_ref());
+        if let Some(reason) = distrusted(by.filter(|by| **by != signer_state.certificate.subject)) {
+            return Ok(Verdict::Issue(reason));
+        }
         let hosts = self.hosts(row, instance)?;
         let edges = &self.wiring.row(row.id).map(|wired| wired.edges.as_slice()).unwrap_or_default();
         // Where somebody is known to verify it, the proof says when; else a tenth of the refresh is for them.

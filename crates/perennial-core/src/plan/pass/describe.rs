@@ -117,7 +117,9 @@ impl Pass<'_, '_> {
         };
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(now));
         let kept = old.into_iter().flat_map(|old| &old.bridges).filter(is_alive).cloned().collect();
-        (if has_key { vec![new_by_old] } else { Vec::new() }, vec![old_by_new], kept)
+        // Nobody is to come from a distrusted one to the new one; who knows only that one comes to the new one by it.
+        let bridged = if self.distrusted(&previous.subject).is_some() { Vec::new() } else { vec![old_by_new] };
+        (if has_key { vec![new_by_old] } else { Vec::new() }, bridged, kept)
     }
 
     /// The youngest certificate of a signer whose Secret is gone, as bundles still have it.

@@ -4,6 +4,7 @@ mod bundles;
 mod certificates;
 mod copies;
 mod describe;
+mod distrust;
 mod metadata;
 
 use std::collections::BTreeSet;
