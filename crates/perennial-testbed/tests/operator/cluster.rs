@@ -65,6 +65,14 @@ impl Cluster {
         Cluster::prepared(client, beginning(), Some(control_plane)).await
     }
 
+    /// On a real kube-apiserver, beside which these controllers of a kube-controller-manager run.
+    pub(crate) async fn real_with(controllers: &[&str]) -> Cluster {
+        let mut control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+        control_plane.start_controllers(controllers).await.unwrap_or_else(|error| panic!("{error}"));
+        let client = control_plane.client().await.unwrap();
+        Cluster::prepared(client, beginning(), Some(control_plane)).await
+    }
+
     /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
     pub(crate) async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
         let cluster = Cluster { client, view: View::default(), now, real };
@@ -217,6 +225,11 @@ impl Cluster {
     /// A client of a service account, on a real server.
     pub(crate) async fn client_as_account(&self, namespace: &str, name: &str) -> Client {
         self.real.as_ref().unwrap().client_as_account(namespace, name).await.unwrap()
+    }
+
+    /// What the programs of a real cluster wrote last.
+    pub(crate) fn last_words(&self) -> String {
+        self.real.as_ref().map_or_else(|| "the server is embedded".to_owned(), ControlPlane::last_words)
     }
 
     /// Says that the node runs the API server and the controller manager at revision 1, of which nothing was kept.

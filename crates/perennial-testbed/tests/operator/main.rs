@@ -6,6 +6,7 @@
 mod cluster;
 mod contract;
 mod faults;
+mod garbage;
 mod handed_on;
 mod injection;
 mod install;
