@@ -28,6 +28,8 @@ pub const SUPERSEDED: &str = "perennial.dev/superseded";
 pub const ISSUES: &str = "perennial.dev/issues";
 /// Since when each certificate of a bundle is there and from where it came: by key of the object, by fingerprint.
 pub const PUBLISHED: &str = "perennial.dev/published";
+/// On a signer: keys that nobody is to trust any more, each with `{since, reason}`.
+pub const DISTRUSTED: &str = "perennial.dev/distrusted";
 /// On a Secret that holds the content of another while that is replaced: the name of the other.
 pub const STAGED_FOR: &str = "perennial.dev/staged-for";
 /// Beside it: the uid of the other when it was copied.

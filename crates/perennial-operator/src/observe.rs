@@ -16,11 +16,12 @@ use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, Object
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::serving::{self, Request};
 use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
-use perennial_core::trust::{CertificateId, Certificates};
+use perennial_core::trust::{CertificateId, Certificates, KeyId};
 use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
 
 use crate::act::{TLS, metadata};
+use crate::ask;
 use crate::brief;
 use crate::cluster::{self, ClusterState};
 use crate::library::Library;
@@ -178,6 +179,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             }
         }
     }
+    snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
     Ok(Observation { rotation_base, ..gathered.finish(snapshot, troubles) })
 }
@@ -370,6 +372,7 @@ struct Gathered {
     held: held::Found,
     writers: BTreeMap<Slot, String>,
     asked: BTreeMap<Slot, String>,
+    distrusted: BTreeMap<KeyId, Timestamp>,
 }
 
 impl Gathered {
@@ -381,6 +384,8 @@ impl Gathered {
         if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
             self.asked.insert(slot.clone(), reason.clone());
         }
+        let distrusted = ask::distrusted(secret.annotations());
+        self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
         let found = read::secret(secret, place);
         if let Observed::Present(found) = &found {
             let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
@@ -400,7 +405,8 @@ impl Gathered {
             Err(obstacle) => Observed::Unknown { why: obstacle.to_string() },
         };
         if let Observed::Present(found) = &found {
-            self.keep([&found.certificate].into_iter().chain(&found.chain));
+            let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
+            self.keep([&found.certificate].into_iter().chain(&found.chain).chain(past));
         }
         self.secrets.insert(slot.clone(), found);
     }

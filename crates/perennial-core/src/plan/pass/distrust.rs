@@ -1,6 +1,6 @@
 //! Signers that nobody is to trust any more: somebody has decided that, and accepts what is lost by it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
@@ -8,45 +8,61 @@ use super::Pass;
 use crate::catalog::Span;
 use crate::plan::touched::{self, Touched};
 use crate::plan::versions::after;
-use crate::snapshot::Slot;
-use crate::trust::{CertificateId, Known, Principal};
+use crate::snapshot::{Slot, Snapshot};
+use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
 
 /// How long a distrusted signer stays in bundles at most, while something is presented that it signed.
 const PATIENCE: Span = Span::minutes(10);
 
+/// The keys that nobody is to trust, with those that vouch for them: whoever has signed a distrusted one is a way to it for everybody
+/// who serves that certificate, and it is no secret.
+pub fn closure(snapshot: &Snapshot) -> BTreeMap<KeyId, Timestamp> {
+    let mut distrusted = snapshot.settings.distrusted.clone();
+    if distrusted.is_empty() {
+        return distrusted;
+    }
+    loop {
+        let vouched = snapshot.certificates.iter().filter(|it| it.ca.is_some() && it.is_valid_at(snapshot.taken_at));
+        let found = vouched.filter_map(|it| {
+            let (by, since) = (it.signed_by.as_ref()?, *distrusted.get(&it.subject.key)?);
+            (!distrusted.contains_key(&by.key)).then(|| (by.key.clone(), since))
+        });
+        let found: Vec<(KeyId, Timestamp)> = found.collect();
+        if found.is_empty() {
+            return distrusted;
+        }
+        distrusted.extend(found);
+    }
+}
+
 impl Pass<'_, '_> {
     /// Since when nobody is to trust it.
     pub(super) fn distrusted(&self, signer: &Principal) -> Option<Timestamp> {
-        self.snapshot().settings.distrusted.get(&signer.key).copied()
+        self.distrusted.get(&signer.key).copied()
     }
 
     /// Which of these are to go now. While something is presented that a distrusted one signed, it stays for a moment: everything by
     /// it is made again first, and whoever reads both in time loses nothing.
     pub(super) fn withdrawn(&mut self, members: Vec<CertificateId>) -> BTreeSet<CertificateId> {
-        if self.snapshot().settings.distrusted.is_empty() {
+        let is_meant = |id: &CertificateId| self.draft.get(id).and_then(|it| self.distrusted(&it.subject));
+        let mut meant: Vec<(CertificateId, Timestamp)> = Vec::new();
+        meant.extend(members.into_iter().filter_map(|id| is_meant(&id).map(|since| (id, since))));
+        // All together: while one is there that vouches for another, it is known that it does.
+        let Some(since) = meant.iter().map(|(_, since)| *since).max() else { return BTreeSet::new() };
+        let until = after(since, PATIENCE.scaled(self.snapshot().settings.time_scale));
+        if self.now() < until && self.is_presented() {
+            self.look(until);
             return BTreeSet::new();
         }
-        let patience = PATIENCE.scaled(self.snapshot().settings.time_scale);
-        let (mut withdrawn, mut looks) = (BTreeSet::new(), Vec::new());
-        for id in members {
-            let Some(signer) = self.draft.get(&id).map(|it| &it.subject) else { continue };
-            let Some(since) = self.distrusted(signer) else { continue };
-            let until = after(since, patience);
-            if until <= self.now() || !self.is_presented(signer) {
-                withdrawn.insert(id);
-            } else {
-                looks.push(until);
-            }
-        }
-        looks.into_iter().for_each(|at| self.look(at));
-        withdrawn
+        meant.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Whether a certificate that this signer signed is where processes read it.
-    fn is_presented(&self, signer: &Principal) -> bool {
+    /// Whether a certificate that a distrusted signer signed is where processes read it.
+    fn is_presented(&self) -> bool {
         let slots = self.snapshot().secrets.keys();
         let presented = slots.filter_map(|slot| self.draft.secret(slot).present()).map(|state| &state.certificate);
-        presented.into_iter().any(|it| it.signed_by.as_ref() == Some(signer) && it.subject != *signer)
+        let is_by = |it: &CertificateFacts| it.signed_by.as_ref().is_some_and(|by| self.distrusted(by).is_some());
+        presented.into_iter().any(|it| is_by(it) && it.ca.is_none())
     }
 
     /// The edges that another content of a bundle touches. Where a distrusted signer goes, they may break.
