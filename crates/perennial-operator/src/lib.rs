@@ -21,6 +21,7 @@ pub mod rbac;
 mod read;
 pub mod run;
 pub mod self_test;
+mod service_ca;
 pub mod status;
 pub mod tell;
 mod watch;

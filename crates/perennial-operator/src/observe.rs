@@ -23,6 +23,7 @@ use crate::cluster::{self, ClusterState};
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
 use crate::read::{self, FoundBundle, FoundSecret};
+use crate::service_ca;
 
 /// How many objects are read at once.
 const AT_ONCE: usize = 8;
@@ -47,6 +48,8 @@ pub struct Observation {
     pub objects: Objects,
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
+    /// Components that are left alone because a resource asks for that, or nobody can say whether it does.
+    pub unmanaged: BTreeMap<&'static str, String>,
     /// What somebody should look at.
     pub troubles: Vec<Trouble>,
 }
@@ -74,11 +77,11 @@ impl std::fmt::Display for Trouble {
 }
 
 /// The components whose certificates are kept, so far.
-pub const KEPT: [Component; 2] = [Component::KubeApiserver, Component::KubeControllerManager];
+pub const KEPT: [Component; 3] = [Component::KubeApiserver, Component::KubeControllerManager, Component::ServiceCa];
 
 impl Default for View {
     fn default() -> View {
-        let others = [Component::Etcd, Component::ServiceCa].map(|component| component.owner().to_owned());
+        let others = [Component::Etcd].map(|component| component.owner().to_owned());
         let settings = Settings { left_alone: others.into(), ..Settings::default() };
         View { settings, service_domain: "cluster.local".to_owned() }
     }
@@ -106,6 +109,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.policy = policy;
+    let unmanaged = service_ca::heed(client, wiring.catalog, &mut snapshot.settings, &mut troubles).await?;
     snapshot.complete(wiring);
 
     let mut gathered = Gathered::default();
@@ -158,7 +162,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
-    Ok(Observation { rotation_base, ..gathered.finish(snapshot, troubles) })
+    Ok(Observation { rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
 }
 
 /// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
@@ -269,7 +273,7 @@ fn undescribed(
             continue;
         };
         let mut wanted = map.metadata.clone();
-        metadata::describe_bundle(&mut wanted, Some(wired.bundle));
+        metadata::describe_bundle(&mut wanted, wiring.catalog, Some(wired.bundle));
         if wanted != map.metadata {
             found.insert(slot.clone());
         }
@@ -360,7 +364,8 @@ impl Gathered {
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
         snapshot.undescribed = self.undescribed;
-        Observation { snapshot, library: self.library, objects: self.objects, rotation_base: None, troubles }
+        let (rotation_base, unmanaged) = Default::default();
+        Observation { snapshot, library: self.library, objects: self.objects, rotation_base, unmanaged, troubles }
     }
 }
 
@@ -380,16 +385,20 @@ fn secret_state(found: FoundSecret, known: &Certificates) -> SecretState {
         let mut ids = ids(&past.certificates).into_iter();
         Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at })
     });
+    // Whatever else is kept beside it is not trusted for that.
+    let is_bridged =
+        |id: &CertificateId| known.get(id).is_some_and(|it| it.signed_by == Some(certificate.subject.clone()));
     SecretState {
         issued_at: found.memory.issued_at,
         not_after: found.not_after,
         not_before: found.not_before,
         names_issuer: found.names_issuer,
         forced: found.memory.forced.clone(),
+        requested: found.memory.requested.clone(),
         chain: ids(&found.chain),
         subject: Some(found.certificate.facts().subject.der().to_vec()),
         bridges: ids(&found.bridges),
-        bridged: ids(&found.bridged),
+        bridged: found.bridged.iter().map(trust::id).filter(is_bridged).collect(),
         superseded: superseded.collect(),
         issues: found.memory.issues.clone(),
         certificate,

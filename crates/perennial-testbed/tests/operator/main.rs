@@ -18,7 +18,10 @@ mod obstacles;
 mod promotion;
 mod recovery;
 mod rights;
+mod service_ca;
 mod slow;
 mod sources;
+#[path = "../support/mod.rs"]
+mod support;
 mod sync;
 mod telling;
