@@ -22,6 +22,8 @@ pub const MANAGED_TYPE: &str = "auth.openshift.io/managed-certificate-type";
 pub const FORCED: &str = "perennial.dev/forced-rotation";
 /// The reason of a forced rotation that somebody asks for.
 pub const FORCE: &str = "perennial.dev/force-rotation";
+/// The reason of the last rotation that `ServiceCA` asked for: what OpenShift calls it.
+pub const SERVICE_CA_FORCED: &str = "service-ca.operators.openshift.io/forced-rotation-reason";
 /// Earlier certificates that processes may still hold: by key of the object a list of `{at, certificates}`.
 pub const SUPERSEDED: &str = "perennial.dev/superseded";
 /// When the last few certificates were issued, by key of the object.

@@ -116,11 +116,14 @@ struct Reach {
     secrets: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// The same for ConfigMaps.
     maps: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// Where people look for what the operators of what is kept have to say.
+    operators: BTreeSet<&'static str>,
 }
 
 impl Reach {
     fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
-        let mut reach = Reach::default();
+        let operators = KEPT.into_iter().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
+        let mut reach = Reach { operators: operators.collect(), ..Reach::default() };
         for row in &catalog.rows {
             let home = match row.home {
                 Home::Secret(object) => Some(object),
@@ -166,7 +169,7 @@ impl Reach {
 
     fn namespaces(&self) -> BTreeSet<&'static str> {
         let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
-        looked_at.chain([ROTATION_BASE.namespace]).collect()
+        looked_at.chain([ROTATION_BASE.namespace]).chain(self.operators.iter().copied()).collect()
     }
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
@@ -188,8 +191,11 @@ impl Reach {
         if self.kept_secrets.contains(namespace) {
             rules.push(rule("", &["secrets"], &["delete"]));
         }
-        if self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace) {
+        let has_kept = self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace);
+        if has_kept || self.operators.contains(namespace) {
             rules.push(rule("", &["events"], &["create"]));
+        }
+        if has_kept {
             rules.push(rule("", &["pods"], &["get"]));
         }
         if namespace == ROTATION_BASE.namespace {
@@ -206,7 +212,7 @@ fn cluster_role() -> Value {
         "rules": [
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
+            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers", "servicecas"], &["get", "list", "watch"]),
             rule("config.openshift.io", &["clusteroperators"], &["create"]),
             named("config.openshift.io", &["clusteroperators"], &["get"], KEPT.map(|it| it.owner())),
             named("config.openshift.io", &["clusteroperators/status"], &["update"], KEPT.map(|it| it.owner())),

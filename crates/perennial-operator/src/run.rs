@@ -299,6 +299,7 @@ impl<'c> Runner<'c> {
         }
         let circumstances =
             Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
+        self.listeners.0.held_back(passed).await;
         let mut told = BTreeSet::new();
         for component in KEPT {
             let other = status::other_writer(self.planner, component, &passed.report);
@@ -309,7 +310,10 @@ impl<'c> Runner<'c> {
                     told.insert(component.owner());
                     claims
                 }
-                (None, None) => continue,
+                (None, None) => match status::unmanaged(self.planner, component, &passed.observation) {
+                    Some(claims) => claims,
+                    None => continue,
+                },
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);

@@ -12,7 +12,7 @@ use kube_client::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
-use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki::Pki;
 use perennial_core::catalog::{Instance, ObjectName};
 use perennial_core::snapshot::Snapshot;
@@ -60,6 +60,7 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     changes.push(whole::<FeatureGate>(&client));
     changes.push(whole::<KubeAPIServer>(&client));
     changes.push(whole::<KubeControllerManager>(&client));
+    changes.push(whole::<ServiceCA>(&client));
     while let Some(()) = changes.next().await {
         wake.notify_one();
     }

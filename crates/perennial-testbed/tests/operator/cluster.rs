@@ -13,17 +13,17 @@ use kube_client::api::{ListParams, Patch, PatchParams, PostParams};
 use kube_client::client::Body;
 use kube_client::{Api, Client};
 use perennial_api::config::{Infrastructure, Network};
-use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki::{Pki, PkiSpec};
 use perennial_apiserver::api::Api as Server;
 use perennial_apiserver::environment::Environment;
 use perennial_apiserver::http::router;
 use perennial_apiserver::store::Store;
-use perennial_core::catalog::{BundleHome, Catalog, Home};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Home};
 use perennial_core::plan::Planner;
 use perennial_core::policy::Policy;
 use perennial_operator::act::Actor;
-use perennial_operator::observe::View;
+use perennial_operator::observe::{KEPT, View};
 use perennial_operator::pass::{Clock, Keeper, Passed};
 use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
@@ -101,11 +101,13 @@ impl Cluster {
         let pkis = Api::<Pki>::all(self.client.clone());
         let networks = Api::<Network>::all(self.client.clone());
         let infrastructures = Api::<Infrastructure>::all(self.client.clone());
+        let service_cas = Api::<ServiceCA>::all(self.client.clone());
         let all = ListParams::default();
         for _ in 0..300 {
             if pkis.list(&all).await.is_ok()
                 && networks.list(&all).await.is_ok()
                 && infrastructures.list(&all).await.is_ok()
+                && service_cas.list(&all).await.is_ok()
             {
                 return;
             }
@@ -316,6 +318,7 @@ pub(crate) fn namespaces() -> BTreeSet<&'static str> {
         }
         names.extend(bundle.copies.iter().map(|copy| copy.object.namespace));
     }
+    names.extend(KEPT.into_iter().filter_map(Component::operator_namespace));
     names.retain(|name| !name.starts_with('<') && *name != "kube-system");
     names
 }

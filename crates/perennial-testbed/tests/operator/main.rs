@@ -19,8 +19,11 @@ mod obstacles;
 mod promotion;
 mod recovery;
 mod rights;
+mod service_ca;
 mod serving;
 mod slow;
 mod sources;
+#[path = "../support/mod.rs"]
+mod support;
 mod sync;
 mod telling;

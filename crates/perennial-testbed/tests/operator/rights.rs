@@ -101,7 +101,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let runner = cluster.runner_through(client.clone());
     let passed = runner.once().await.unwrap();
     assert!(passed.failed.is_empty(), "{:?}", passed.failed);
-    assert_eq!(passed.written.len(), 47);
+    assert_eq!(passed.written.len(), 50);
 
     // What happens now and then: a Secret of another type, a write of what is there, a rollout, a lease.
     let secrets = cluster.secrets(ACCOUNT);

@@ -12,7 +12,7 @@ use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
     HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts,
-    decide_signer, decide_target,
+    decide_signer, decide_target, new_reason,
 };
 use crate::snapshot::Slot;
 use crate::trust::{Known, Principal};
@@ -49,6 +49,7 @@ impl<'c> Pass<'_, 'c> {
             row,
             found: self.draft.secret(slot),
             forced: settings.forced.get(row.id).map(String::as_str),
+            requested: settings.requested.get(row.id).map(String::as_str),
             mode: settings.mode,
             now: self.now(),
             scale: settings.time_scale,
@@ -134,7 +135,7 @@ impl<'c> Pass<'_, 'c> {
         self.published(row)?;
         self.breaker(slot)?;
         self.has_policy(timing)?;
-        self.refreshed(row, state, reason)?;
+        self.refreshed(row, state, timing, reason)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -151,10 +152,18 @@ impl<'c> Pass<'_, 'c> {
 
     /// Whether everybody has what the last rotation brought, where somebody asks for another one and can wait. Nobody would be lost
     /// without that, but each one in the making has to be bridged, and is trusted for as long as the slowest reader takes.
-    fn refreshed(&self, row: &Row, state: Option<&SecretState>, reason: &Reason) -> Result<(), Waiting> {
-        let settings = &self.snapshot().settings;
+    fn refreshed(
+        &self,
+        row: &Row,
+        state: Option<&SecretState>,
+        timing: Option<Timing>,
+        reason: &Reason,
+    ) -> Result<(), Waiting> {
         let Some(state) = state.filter(|state| !state.bridged.is_empty()) else { return Ok(()) };
-        if !matches!(reason, Reason::Forced { .. }) || !settings.patient.contains(row.id) {
+        let insisted = self.snapshot().settings.forced.get(row.id).map(String::as_str);
+        let is_due = timing.is_some_and(|it| it.refresh_at.min(it.eighty_percent_at) <= self.now());
+        if !matches!(reason, Reason::Forced { .. }) || new_reason(insisted, state.forced.as_deref()).is_some() || is_due
+        {
             return Ok(());
         }
         let since = state.issued_at.unwrap_or(state.certificate.validity.not_before);

@@ -35,7 +35,8 @@ impl Pass<'_, '_> {
         let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
         // Whatever the reason is: what somebody asked for has happened by it.
-        let forced = self.snapshot().settings.forced.get(row.id).cloned();
+        let settings = &self.snapshot().settings;
+        let [forced, requested] = [&settings.forced, &settings.requested].map(|it| it.get(row.id).cloned());
         Ok(Issue {
             slot: slot.clone(),
             row: row.id,
@@ -51,6 +52,7 @@ impl Pass<'_, '_> {
             bridged,
             kept_bridges,
             forced,
+            requested,
         })
     }
 
