@@ -4,6 +4,7 @@
 //! compared, and written where it differs. A new bundle reaches all of them at once.
 
 mod change;
+mod namespaces;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::change::Change;
+pub use self::namespaces::Publisher;
 use self::queue::Queue;
 use crate::pass::Clock;
 use crate::{FIELD_MANAGER, brief};
@@ -262,38 +264,43 @@ impl Injector {
         events.default_backoff().filter_map(hear).boxed()
     }
 
-    /// On the object itself, once for each thing that is wrong.
     async fn complain(&self, key: &Key, why: String) {
         let resource = resource(key.target);
-        // What has no namespace has its events in this one.
-        let namespace = key.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let now: Timestamp = (self.clock)();
-        let event = KubeEvent {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{}-", key.name)),
-                namespace: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                api_version: Some(resource.api_version),
-                kind: Some(resource.kind),
-                namespace: key.namespace.clone(),
-                name: Some(key.name.clone()),
-                ..ObjectReference::default()
-            },
-            type_: Some("Warning".to_owned()),
-            reason: Some("CABundleInjectionFailed".to_owned()),
-            message: Some(why),
-            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
-            count: Some(1),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
-            ..KubeEvent::default()
+        let about = ObjectReference {
+            api_version: Some(resource.api_version),
+            kind: Some(resource.kind),
+            namespace: key.namespace.clone(),
+            name: Some(key.name.clone()),
+            ..ObjectReference::default()
         };
-        let api = Api::<KubeEvent>::namespaced(self.client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            warn!(object = %key, "failed to write an event: {}", brief(&error));
-        }
+        complain(&self.client, (self.clock)(), about, "CABundleInjectionFailed", why).await;
+    }
+}
+
+/// On the object itself, once for each thing that is wrong.
+async fn complain(client: &Client, now: Timestamp, about: ObjectReference, reason: &str, why: String) {
+    // What has no namespace has its events in this one.
+    let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    let name = about.name.clone().unwrap_or_default();
+    let event = KubeEvent {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{name}-")),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: about,
+        type_: Some("Warning".to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(why),
+        source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
+        count: Some(1),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        ..KubeEvent::default()
+    };
+    let api = Api::<KubeEvent>::namespaced(client.clone(), &namespace);
+    if let Err(error) = api.create(&PostParams::default(), &event).await {
+        warn!(object = name, "failed to write an event: {}", brief(&error));
     }
 }
 

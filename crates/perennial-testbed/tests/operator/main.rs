@@ -16,6 +16,7 @@ mod life;
 mod mint;
 mod obstacles;
 mod promotion;
+mod publication;
 mod recovery;
 mod rights;
 mod slow;
