@@ -115,7 +115,10 @@ fn services() -> bool {
             Slot::tls(&ObjectName { namespace: "shop".to_owned(), name: format!("web-{number:05}-tls") })
         };
         for number in 0..count {
-            snapshot.services.insert(slot(number), Service { name: format!("web-{number:05}"), headless: false });
+            snapshot.services.insert(
+                slot(number),
+                Service { name: format!("web-{number:05}"), headless: false, uid: String::new() },
+            );
         }
         snapshot.complete(planner.wiring());
         settle(&planner, &mut snapshot);

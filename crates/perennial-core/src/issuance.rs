@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::{Catalog, ClusterFacts, HostError, Instance, Row, Span, TimeScale};
 use crate::policy::{Policy, PolicySource};
-use crate::spec::{CertificateSpec, Validity};
+use crate::spec::{CertificateSpec, Extension, Validity};
 
 /// How far `not_before` lies in the past, so that a client whose clock is behind accepts a new certificate.
 pub const BACKDATE: Span = Span::minutes(5);
@@ -59,10 +59,24 @@ impl Circumstances<'_> {
             hosts,
             validity,
             key: resolved.key,
-            extensions: Vec::new(),
+            extensions: service_uid(instance).into_iter().collect(),
         };
         Ok(Issuance { spec, source: resolved.source })
     }
+}
+
+/// Says of which Service a certificate is: what OpenShift puts there.
+const SERVICE_UID: &str = "1.3.6.1.4.1.2312.17.100.2.1";
+
+/// The extension that names the Service, where it is known which.
+fn service_uid(instance: &Instance) -> Option<Extension> {
+    let Instance::Service { uid, .. } = instance else { return None };
+    let length = u8::try_from(uid.len()).ok().filter(|length| (1..0x80).contains(length))?;
+    let is_printable = |byte: u8| byte.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&byte);
+    // PrintableString, or else UTF8String.
+    let tag = if uid.bytes().all(is_printable) { 0x13 } else { 0x0c };
+    let value = [tag, length].into_iter().chain(uid.bytes()).collect();
+    Some(Extension { oid: SERVICE_UID.to_owned(), critical: false, value })
 }
 
 /// The life of a certificate issued at `now`: backdated, and within that of its signer on both sides.

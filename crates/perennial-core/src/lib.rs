@@ -15,6 +15,8 @@ mod nearest;
 pub mod plan;
 pub mod policy;
 pub mod rules;
+pub mod service_ca;
+pub mod serving;
 pub mod simulate;
 pub mod snapshot;
 pub mod spec;

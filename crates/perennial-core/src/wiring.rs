@@ -412,6 +412,7 @@ mod tests {
             name: "web".to_owned(),
             secret: "web-tls".to_owned(),
             headless: false,
+            uid: String::new(),
         };
         let mut text = String::new();
         for edge in wiring.edges() {

@@ -5,7 +5,6 @@
 
 mod change;
 mod namespaces;
-mod queue;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +14,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, FuturesUnordered, SelectAll};
 use futures_util::{StreamExt, future};
-use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use k8s_openapi::api::core::v1::{ConfigMap, Event as KubeEvent, EventSource, ObjectReference};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube_client::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube_client::core::PartialObjectMeta;
@@ -34,9 +31,10 @@ use tracing::{debug, info, warn};
 
 use self::change::Change;
 pub use self::namespaces::Publisher;
-use self::queue::Queue;
+use crate::brief;
+use crate::event::{self, Told};
 use crate::pass::Clock;
-use crate::{FIELD_MANAGER, brief};
+use crate::queue::Queue;
 
 /// Where the bundle is, and under which key.
 const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
@@ -151,7 +149,7 @@ impl Injector {
             Outcome::Refused(why) => {
                 if queue.failed(&key, &why, Instant::now()) {
                     warn!(object = %key, "cannot inject the CA bundle: {why}");
-                    self.complain(&key, why).await;
+                    self.complain(&key, &why).await;
                 }
             }
         }
@@ -264,43 +262,18 @@ impl Injector {
         events.default_backoff().filter_map(hear).boxed()
     }
 
-    async fn complain(&self, key: &Key, why: String) {
+    /// On the object itself, once for each thing that is wrong.
+    async fn complain(&self, key: &Key, why: &str) {
         let resource = resource(key.target);
-        let about = ObjectReference {
+        let involved = ObjectReference {
             api_version: Some(resource.api_version),
             kind: Some(resource.kind),
             namespace: key.namespace.clone(),
             name: Some(key.name.clone()),
             ..ObjectReference::default()
         };
-        complain(&self.client, (self.clock)(), about, "CABundleInjectionFailed", why).await;
-    }
-}
-
-/// On the object itself, once for each thing that is wrong.
-async fn complain(client: &Client, now: Timestamp, about: ObjectReference, reason: &str, why: String) {
-    // What has no namespace has its events in this one.
-    let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
-    let name = about.name.clone().unwrap_or_default();
-    let event = KubeEvent {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{name}-")),
-            namespace: Some(namespace.clone()),
-            ..ObjectMeta::default()
-        },
-        involved_object: about,
-        type_: Some("Warning".to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(why),
-        source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
-        count: Some(1),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        ..KubeEvent::default()
-    };
-    let api = Api::<KubeEvent>::namespaced(client.clone(), &namespace);
-    if let Err(error) = api.create(&PostParams::default(), &event).await {
-        warn!(object = name, "failed to write an event: {}", brief(&error));
+        let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
+        event::post(&self.client, Told { involved, is_warning: true, reason, text: why, now }).await;
     }
 }
 

@@ -4,15 +4,18 @@ mod held;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service as KubeService};
+use kube_client::api::ListParams;
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::annotations::FORCE;
 use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
-use perennial_core::snapshot::{Settings, Slot, Snapshot};
+use perennial_core::serving::{self, Request};
+use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
 use perennial_core::trust::{CertificateId, Certificates};
 use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
@@ -23,9 +26,12 @@ use crate::cluster::{self, ClusterState};
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
 use crate::read::{self, FoundBundle, FoundSecret};
+use crate::serving::Index;
 
 /// How many objects are read at once.
 const AT_ONCE: usize = 8;
+/// How many Services come with one answer.
+const PAGE: u32 = 500;
 
 /// How a cluster is looked at.
 #[derive(Debug, Clone)]
@@ -34,6 +40,17 @@ pub struct View {
     pub settings: Settings,
     /// The DNS domain of Services.
     pub service_domain: String,
+    /// Which Services are looked at.
+    pub services: Services,
+}
+
+/// Which of the Services that ask for a certificate are looked at.
+#[derive(Debug, Clone)]
+pub enum Services {
+    /// Each of them, now.
+    All,
+    /// A few that stand for all, as somebody knows them who watches all.
+    Few(Arc<Index>),
 }
 
 /// What was found.
@@ -80,7 +97,7 @@ impl Default for View {
     fn default() -> View {
         let others = [Component::Etcd, Component::ServiceCa].map(|component| component.owner().to_owned());
         let settings = Settings { left_alone: others.into(), ..Settings::default() };
-        View { settings, service_domain: "cluster.local".to_owned() }
+        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All }
     }
 }
 
@@ -106,6 +123,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.policy = policy;
+    services(client, view, &mut snapshot, &mut troubles).await?;
     snapshot.complete(wiring);
 
     let mut gathered = Gathered::default();
@@ -115,7 +133,10 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     let secrets = read_all::<Secret>(client, places.iter().map(|(_, place)| place.object())).await?;
     for (slot, place) in &places {
         match secrets.get(&place.object()) {
-            Some(Ok(Some(secret))) => gathered.secret(slot, secret, place),
+            Some(Ok(Some(secret))) => match snapshot.services.get(slot) {
+                Some(service) => gathered.serving_secret(slot, secret, service),
+                None => gathered.secret(slot, secret, place),
+            },
             Some(Err(why)) => drop(gathered.secrets.insert((*slot).clone(), Observed::Unknown { why: why.clone() })),
             Some(Ok(None)) | None => {}
         }
@@ -159,6 +180,56 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     }
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
     Ok(Observation { rotation_base, ..gathered.finish(snapshot, troubles) })
+}
+
+/// The Services that ask for a certificate. Where nobody knows which do, everything that they need is left alone.
+async fn services(
+    client: &Client,
+    view: &View,
+    snapshot: &mut Snapshot,
+    troubles: &mut Vec<Trouble>,
+) -> Result<(), Error> {
+    let component = Component::ServiceCa.owner();
+    if snapshot.settings.left_alone.contains(component) {
+        return Ok(());
+    }
+    let found = match &view.services {
+        Services::Few(index) => index.representatives(),
+        Services::All => match listed(client).await {
+            Ok(found) => Some(found),
+            Err(error) => {
+                let text = format!("the list of Services could not be read: {}", said(error)?);
+                troubles.push(Trouble { namespace: None, text });
+                None
+            }
+        },
+    };
+    match found {
+        Some(found) => snapshot.services = found,
+        None => drop(snapshot.settings.left_alone.insert(component.to_owned())),
+    }
+    Ok(())
+}
+
+/// Every Service that asks, by the Secret that it asks for; where several ask for the same, the first.
+async fn listed(client: &Client) -> Result<BTreeMap<Slot, Service>, Error> {
+    let api = Api::<KubeService>::all(client.clone());
+    let mut found = BTreeMap::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        for service in page.items {
+            let Some(Ok(request)) = Request::of(service.annotations()) else { continue };
+            let name = ObjectName { namespace: service.namespace().unwrap_or_default(), name: request.secret };
+            let headless = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None");
+            let service = Service { name: service.name_any(), headless, uid: service.uid().unwrap_or_default() };
+            found.entry(Slot::tls(&name)).or_insert(service);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
 }
 
 /// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
@@ -322,6 +393,18 @@ impl Gathered {
         self.secrets.insert(slot.clone(), found);
     }
 
+    /// What a Secret holds for a Service, if it is that Service's.
+    fn serving_secret(&mut self, slot: &Slot, secret: &Secret, service: &Service) {
+        let found = match serving::claim(slot.object_text(), secret.annotations(), &[], &service.uid) {
+            Ok(()) => read::serving(secret, slot),
+            Err(obstacle) => Observed::Unknown { why: obstacle.to_string() },
+        };
+        if let Observed::Present(found) = &found {
+            self.keep([&found.certificate].into_iter().chain(&found.chain));
+        }
+        self.secrets.insert(slot.clone(), found);
+    }
+
     fn bundle(&mut self, slot: &Slot, map: &ConfigMap, key: &str) {
         if let Some(writer) = writers::other(&map.metadata) {
             self.writers.insert(slot.clone(), writer);
@@ -373,7 +456,7 @@ fn map<T, U>(found: Observed<T>, present: impl FnOnce(T) -> U) -> Observed<U> {
     }
 }
 
-fn secret_state(found: FoundSecret, known: &Certificates) -> SecretState {
+pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretState {
     let ids = |certificates: &[Certificate]| certificates.iter().map(trust::id).collect::<Vec<CertificateId>>();
     let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
     let superseded = found.memory.superseded.iter().filter_map(|past| {

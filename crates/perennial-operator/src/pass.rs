@@ -69,6 +69,15 @@ pub struct Passed {
     pub failed: Vec<(Step, ActError)>,
 }
 
+impl Passed {
+    /// With what came of another one after it.
+    pub(crate) fn and_then(mut self, later: Passed) -> Passed {
+        self.written.extend(later.written);
+        // What failed first was tried again.
+        Passed { written: self.written, ..later }
+    }
+}
+
 /// Why a pass came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
@@ -185,7 +194,7 @@ impl<'c> Keeper<'c> {
         observation.snapshot.policy_unknown_since = *since;
         drop(since);
         observation.snapshot.check(self.planner.wiring()).map_err(PassError::Settings)?;
-        let report = self.planner.plan(&observation.snapshot, &Scope::All);
+        let report = self.planner.plan(&observation.snapshot, &Scope::Cluster);
         Ok((observation, report))
     }
 

@@ -66,6 +66,18 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     })
 }
 
+/// The certificate that a Secret holds for a Service, which says otherwise when it ends.
+pub(crate) fn serving(found: &Secret, slot: &Slot) -> Observed<FoundSecret> {
+    let none = Annotations::new();
+    let annotations = found.metadata.annotations.as_ref().unwrap_or(&none);
+    match secret(found, slot) {
+        Observed::Present(found) => {
+            Observed::Present(FoundSecret { not_after: perennial_core::serving::expiry(annotations), ..found })
+        }
+        other => other,
+    }
+}
+
 /// The certificates under a key of a Secret, and the private key of the first of them.
 pub(crate) fn pair(secret: &Secret, key: &str) -> Result<(Vec<Certificate>, PrivateKey), String> {
     let key_name = key_name(key);

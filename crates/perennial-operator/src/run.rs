@@ -11,14 +11,15 @@ use perennial_core::catalog::Component;
 use perennial_core::plan::Planner;
 use perennial_core::rules::Waiting;
 use perennial_x509::KeyPool;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch as watch_channel};
 use tracing::{debug, info, warn};
 
 use crate::brief;
 use crate::metrics::Metrics;
-use crate::observe::{KEPT, View};
+use crate::observe::{KEPT, Services, View};
 use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::self_test::{self, SelfTestError};
+use crate::serving::{Base, Index, Serving};
 use crate::status::{self, Circumstances};
 use crate::tell::Teller;
 use crate::watch::{self, Watched};
@@ -49,6 +50,10 @@ pub struct Runner<'c> {
     listeners: (Teller<'c>, Arc<Metrics<'c>>),
     clock: Clock,
     left_alone: BTreeSet<String>,
+    /// Who serves Services, unless they are left alone.
+    serving: Option<Serving<'c>>,
+    bases: watch_channel::Sender<Option<Arc<Base>>>,
+    wake: Arc<Notify>,
     /// The components whose state it told about last; none before that.
     told: Mutex<Option<BTreeSet<&'static str>>>,
     /// Who else keeps a component, as it was told last.
@@ -59,6 +64,13 @@ impl<'c> Runner<'c> {
     /// Keeps the certificates of a cluster with these keys.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
         let left_alone = view.settings.left_alone.clone();
+        let (bases, wake) = (watch_channel::Sender::new(None), Arc::new(Notify::new()));
+        let serving = (!left_alone.contains(Component::ServiceCa.owner())).then(|| {
+            let (client, keys, clock) = (client.clone(), keys.clone(), clock.clone());
+            Serving::new(planner, client, keys, clock, bases.subscribe(), wake.clone())
+        });
+        let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
+        let view = View { services, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
         let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
@@ -69,9 +81,17 @@ impl<'c> Runner<'c> {
             listeners: (teller, metrics),
             clock,
             left_alone,
+            serving,
+            bases,
+            wake,
             told: Mutex::new(None),
             others: Mutex::default(),
         }
+    }
+
+    /// The Services that ask for a certificate; none where they are left alone.
+    pub fn services(&self) -> Option<Arc<Index>> {
+        self.serving.as_ref().map(Serving::index)
     }
 
     /// What it tells Prometheus, and whether it makes progress.
@@ -92,8 +112,44 @@ impl<'c> Runner<'c> {
         Ok(())
     }
 
-    /// One pass with everything that belongs to it.
+    /// Everything that can be done now, for the cluster and for its Services.
     pub async fn once(&self) -> Result<Passed, PassError> {
+        let Some(serving) = &self.serving else { return self.pass().await };
+        let (stop, mut stopped) = watch_channel::channel(false);
+        let work = async {
+            // Before anything is decided about their signer, it has to be known what Services have.
+            let mut passed = self.pass().await;
+            if passed.is_ok() && !serving.index().is_known() {
+                self.serve(serving).await;
+                passed = match (passed, self.pass().await) {
+                    (Ok(first), Ok(second)) => Ok(first.and_then(second)),
+                    (_, second) => second,
+                };
+            }
+            if passed.is_ok() {
+                self.serve(serving).await;
+            }
+            stop.send_replace(true);
+            passed
+        };
+        let serve = serving.run(async { drop(stopped.wait_for(|it| *it).await) });
+        tokio::join!(work, serve).0
+    }
+
+    /// Waits until Services have what they can have.
+    async fn serve(&self, serving: &Serving<'_>) {
+        let base = self.bases.borrow().clone();
+        let Some(base) = base else { return };
+        let mut settled = pin!(serving.settled(&base));
+        while !self.keeper.is_stopping() {
+            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// One pass with everything that belongs to it.
+    async fn pass(&self) -> Result<Passed, PassError> {
         let passed = match self.keeper.pass(&self.listeners).await {
             Ok(passed) => passed,
             Err(error) => {
@@ -104,6 +160,10 @@ impl<'c> Runner<'c> {
             }
         };
         self.listeners.1.note(self.planner, &passed);
+        self.bases.send_modify(|base| {
+            let number = base.as_ref().map_or(1, |base| base.number() + 1);
+            *base = Base::of(&passed.observation, self.planner.wiring(), number).map(Arc::new);
+        });
         // Who was told to stop may not lead any more.
         if !self.keeper.is_stopping() {
             self.report(&passed).await;
@@ -111,9 +171,17 @@ impl<'c> Runner<'c> {
         Ok(passed)
     }
 
-    /// One pass, which ends after the write that it is about to make when it is told to stop. Says whether it was.
+    /// Everything that can be done now; it ends after the write that it is about to make when it is told to stop. Says whether it was.
     pub async fn once_until(&self, stop: impl Future<Output = ()>) -> (Result<Passed, PassError>, bool) {
-        let mut pass = pin!(self.once());
+        self.until_stopped(self.once(), stop).await
+    }
+
+    async fn until_stopped(
+        &self,
+        pass: impl Future<Output = Result<Passed, PassError>>,
+        stop: impl Future<Output = ()>,
+    ) -> (Result<Passed, PassError>, bool) {
+        let mut pass = pin!(pass);
         tokio::select! {
             passed = &mut pass => (passed, false),
             () = stop => {
@@ -125,14 +193,27 @@ impl<'c> Runner<'c> {
 
     /// Passes whenever something changes, something is due, or a minute is over, until it is told to stop: then after the write
     /// that it is about to make.
-    pub async fn run(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
+    pub async fn run(&self, after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
+        let (stopping, mut stopped) = watch_channel::channel(false);
+        let serve = async {
+            if let Some(serving) = &self.serving {
+                serving.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
+            }
+        };
+        let keep = async {
+            self.keep(after_each, stop).await;
+            stopping.send_replace(true);
+        };
+        tokio::join!(keep, serve);
+    }
+
+    async fn keep(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
-        let wake = Arc::new(Notify::new());
         let mut watching: Option<(Watched, tokio::task::JoinHandle<()>)> = None;
         let mut patience = RETRY.0;
         info!("Starting CertRotation");
         loop {
-            let (passed, is_stopped) = self.once_until(&mut stop).await;
+            let (passed, is_stopped) = self.until_stopped(self.pass(), &mut stop).await;
             if is_stopped {
                 break;
             }
@@ -141,7 +222,7 @@ impl<'c> Runner<'c> {
                     let wanted = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
                     if watching.as_ref().is_none_or(|(watched, _)| *watched != wanted) {
                         watching.take().into_iter().for_each(|(_, task)| task.abort());
-                        let task = watch::watch(self.client.clone(), wanted.clone(), wake.clone());
+                        let task = watch::watch(self.client.clone(), wanted.clone(), self.wake.clone());
                         watching = Some((wanted, tokio::spawn(task)));
                     }
                     after_each(&passed);
@@ -163,7 +244,7 @@ impl<'c> Runner<'c> {
             let settle = if patience == RETRY.0 { SETTLE } else { RETRY.0 };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = wake.notified() => tokio::time::sleep(settle).await,
+                () = self.wake.notified() => tokio::time::sleep(settle).await,
                 () = &mut stop => break,
             }
         }

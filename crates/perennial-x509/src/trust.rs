@@ -12,6 +12,14 @@ pub fn facts<'a>(certificates: impl IntoIterator<Item = &'a Certificate>) -> Cer
     all.iter().map(|certificate| facts_of(certificate, &all)).collect()
 }
 
+/// The facts of one certificate, with its signer where that is among these.
+pub fn facts_among<'a>(
+    certificate: &Certificate,
+    among: impl IntoIterator<Item = &'a Certificate>,
+) -> CertificateFacts {
+    facts_of(certificate, &among.into_iter().collect::<Vec<_>>())
+}
+
 /// The id by which [`facts`] knows a certificate: its fingerprint.
 pub fn id(certificate: &Certificate) -> CertificateId {
     CertificateId(certificate.facts().fingerprint_hex().into())

@@ -39,7 +39,7 @@ fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usi
         Scope::Node => Instance::Node { name: "n1".to_owned(), addresses: vec!["2001:db8::11".parse().unwrap()] },
         Scope::Service => {
             let [namespace, name, secret] = ["shop", "web", "web-tls"].map(str::to_owned);
-            Instance::Service { namespace, name, secret, headless: ages[0] < 0.5 }
+            Instance::Service { namespace, name, secret, headless: ages[0] < 0.5, uid: "b6c1".to_owned() }
         }
     };
     let signer = circumstances.catalog.signer_of(row).map(|signer| {

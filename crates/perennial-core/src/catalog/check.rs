@@ -124,6 +124,12 @@ fn signer_problems(earlier: &[Row], row: &Row) -> Vec<String> {
 
 fn succession_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
     match row.succession {
+        Succession::RefreshBefore(left) if row.validity <= left => {
+            vec![format!("is refreshed {left} before its end, but lives only {}", row.validity)]
+        }
+        Succession::RefreshBefore(left) => {
+            succession_problems(catalog, &Row { succession: Succession::Refresh(row.validity - left), ..*row })
+        }
         Succession::Refresh(after) => broken([
             (after < row.validity, format!("is refreshed after {after}, but lives only {}", row.validity)),
             (

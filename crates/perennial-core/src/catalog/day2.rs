@@ -22,9 +22,18 @@ pub(super) const SERVICE_CA: &str = "openshift-service-ca";
 
 /// Processes that watch their files notice a change within a minute or two; ten are allowed.
 pub(super) const HOT: Delivery = Delivery::Reloaded { within: Span::minutes(10) };
-/// Whoever uses the service CA is restarted by an update of the cluster within 395 days: what is left of a signer's life
-/// when it is rotated. A day less, because clocks differ.
-pub(super) const SERVICE_CA_CONSUMER: Delivery = Delivery::Reloaded { within: Span::days(394) };
+/// The longest between two updates of a cluster, each of which restarts all pods: 12 months, I.
+#[cfg(test)]
+const UPDATE_INTERVAL: Span = Span::days(365);
+/// What is left of the service CA when it is rotated, M: an update comes before the old one ends, so M > I.
+const SERVICE_CA_MINIMUM: Span = Span::days(395);
+/// From its making to its rotation, R: an update comes before the next rotation, too, so R >= M.
+const SERVICE_CA_ROTATION: Span = Span::days(395);
+/// How long it lives, D = R + M: about 26 months.
+const SERVICE_CA_LIFE: Span = Span::days(SERVICE_CA_ROTATION.as_days() + SERVICE_CA_MINIMUM.as_days());
+/// Whoever uses it is restarted within what is left of it when it is rotated. A day less, because clocks differ.
+pub(super) const SERVICE_CA_CONSUMER: Delivery =
+    Delivery::Reloaded { within: Span::days(SERVICE_CA_MINIMUM.as_days() - 1) };
 
 const KUBERNETES: HostSource = HostSource::ServiceShort { service: "kubernetes", namespace: "default" };
 const OPENSHIFT: HostSource = HostSource::ServiceShort { service: "openshift", namespace: "default" };
@@ -160,7 +169,8 @@ pub(super) const ROWS: &[Row] = &[
         component: Component::ServiceCa,
         annotations: Annotations::None,
         cross_signed: true,
-        ..signer("signing-key", "service-ca", SERVICE_CA, (Span::days(790), Span::days(395)))
+        succession: Succession::RefreshBefore(SERVICE_CA_MINIMUM),
+        ..signer("signing-key", "service-ca", SERVICE_CA, (SERVICE_CA_LIFE, SERVICE_CA_ROTATION))
     },
     Row {
         usage: Usage::Serving,
@@ -273,5 +283,29 @@ impl Row {
     /// A server at these hosts, whose common name is the first of them.
     const fn serving(self, hosts: &'static [HostSource]) -> Row {
         Row { usage: Usage::Serving, subject: SubjectRule::FirstHost, hosts, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arithmetic of the service CA: a pod that reads what it trusts only when it starts has been restarted by an update
+    /// before the CA that it knows ends, and before the CA is replaced once more.
+    #[test]
+    fn every_pod_is_restarted_between_two_rotations_of_the_service_ca_and_before_the_old_one_ends() {
+        let row = ROWS.iter().find(|row| row.id == "signing-key").unwrap();
+        let Succession::RefreshBefore(minimum) = row.succession else { panic!("{:?}", row.succession) };
+        let rotation = row.validity - minimum;
+        assert_eq!(row.validity, rotation + minimum, "D = R + M");
+        assert!(rotation >= minimum && minimum > UPDATE_INTERVAL, "R >= M > I: {rotation}, {minimum}");
+        assert_eq!((row.validity, minimum), (Span::days(790), Span::days(395)));
+        // What consumers are given is what is left when it is rotated, and longer than they need.
+        let lag = SERVICE_CA_CONSUMER.within().unwrap();
+        assert!(UPDATE_INTERVAL < lag && lag < minimum, "{lag}");
+        // A certificate that is about to be refreshed, or whose signer was just replaced, lasts that long as well.
+        let leaf = ROWS.iter().find(|row| row.id == "service-serving").unwrap();
+        let Succession::Refresh(refresh) = leaf.succession else { panic!("{:?}", leaf.succession) };
+        assert!(refresh + lag < leaf.validity && refresh < rotation);
     }
 }

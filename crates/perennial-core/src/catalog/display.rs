@@ -134,6 +134,7 @@ impl fmt::Display for Succession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Succession::Refresh(after) => write!(f, "after {after}"),
+            Succession::RefreshBefore(left) => write!(f, "{left} before its end"),
             Succession::AdoptedBy(row) => write!(f, "adopted by {row}"),
             Succession::ReplacedBy(row) => write!(f, "replaced by {row}"),
             Succession::Never => f.write_str("never"),

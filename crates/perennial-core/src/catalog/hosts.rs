@@ -84,6 +84,9 @@ pub enum Instance {
         secret: String,
         /// Whether its pods are addressed one by one, so that it needs wildcard names.
         headless: bool,
+        /// Which Service of this name it is; its certificate says so. None where nobody knows.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        uid: String,
     },
 }
 

@@ -43,6 +43,16 @@ impl Span {
         SignedDuration::from_secs((self.seconds / i64::from(scale.divisor)).max(1))
     }
 
+    /// The span that is this many seconds when it is scaled.
+    pub fn from_scaled(seconds: u32, scale: TimeScale) -> Span {
+        Span { seconds: i64::from(seconds) * i64::from(scale.divisor) }
+    }
+
+    /// In whole days, at full scale.
+    pub(super) const fn as_days(self) -> i64 {
+        self.seconds / 86_400
+    }
+
     /// In seconds, at full scale.
     pub const fn as_seconds(self) -> i64 {
         self.seconds
@@ -73,6 +83,14 @@ impl std::ops::Add for Span {
 
     fn add(self, other: Span) -> Span {
         Span { seconds: self.seconds + other.seconds }
+    }
+}
+
+impl std::ops::Sub for Span {
+    type Output = Span;
+
+    fn sub(self, other: Span) -> Span {
+        Span { seconds: self.seconds - other.seconds }
     }
 }
 

@@ -201,6 +201,9 @@ pub enum SubjectRule {
 pub enum Succession {
     /// Re-issued in place when this much of its time has passed.
     Refresh(Span),
+    /// Re-issued in place when less than this much of its time is left, however long it lives: who uses the old one has at
+    /// least this long to come to the new one.
+    RefreshBefore(Span),
     /// The Day-2 row with this id takes over this very certificate and key, and rotates it.
     AdoptedBy(&'static str),
     /// The Day-2 row with this id issues its own, and this one is forgotten.

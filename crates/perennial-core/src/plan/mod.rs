@@ -36,6 +36,8 @@ pub struct Planner<'c> {
 pub enum Scope {
     /// Everything.
     All,
+    /// Everything but the certificates of Services, of which there may be very many: each is planned for itself.
+    Cluster,
     /// A self-signed signer by its row, and everything that follows from it.
     Signer(&'static str),
     /// One certificate of a row.
@@ -57,8 +59,10 @@ impl<'c> Planner<'c> {
     pub fn plan(&self, snapshot: &Snapshot, scope: &Scope) -> Report {
         let mut pass = Pass::new(&self.wiring, snapshot);
         match scope {
-            Scope::All => {
-                self.plan_rows(&mut pass, &self.wiring.catalog.rows.iter().collect::<Vec<_>>(), None);
+            Scope::All | Scope::Cluster => {
+                let is_meant = |row: &&Row| *scope == Scope::All || row.scope != crate::catalog::Scope::Service;
+                let rows: Vec<&Row> = self.wiring.catalog.rows.iter().filter(is_meant).collect();
+                self.plan_rows(&mut pass, &rows, None);
                 pass.types();
                 pass.descriptions();
                 pass.look_at_edges();

@@ -146,6 +146,13 @@ pub enum Waiting {
         /// When it is tried once more.
         until: Timestamp,
     },
+    /// Not everybody may have what its last rotation brought.
+    Unrefreshed {
+        /// When that was.
+        since: Timestamp,
+        /// When everybody has.
+        until: Timestamp,
+    },
     /// Enough others are in the making.
     Pace {
         /// How many.
@@ -185,6 +192,7 @@ impl Waiting {
             | Waiting::Validity { begins_at: until }
             | Waiting::Breaker { until, .. }
             | Waiting::Contested { until, .. }
+            | Waiting::Unrefreshed { until, .. }
             | Waiting::Policy { until, .. } => Some(*until),
             Waiting::Trust { until, .. }
             | Waiting::Rollout { until, .. }
@@ -256,6 +264,9 @@ impl fmt::Display for Waiting {
                     f,
                     "somebody else sets its labels and annotations: set right {times} times since {since}, not again before {until}"
                 )
+            }
+            Waiting::Unrefreshed { since, until } => {
+                write!(f, "whoever still holds what was before its rotation of {since}, until {until}")
             }
             Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),

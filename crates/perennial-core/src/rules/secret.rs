@@ -93,10 +93,12 @@ fn decide(case: &SignerCase<'_>, identity: &str, rules: impl Fn(&SecretState, &T
 
 /// Nothing depends on them, but removing or garbling one is how people ask for a new certificate.
 fn annotations_garbled(case: &SignerCase<'_>, secret: &SecretState, _: &Timing) -> Option<Verdict> {
-    if case.row.annotations != Annotations::CertificateValidity {
-        return None;
-    }
-    let annotations = [(&secret.not_after, BoundaryName::NotAfter), (&secret.not_before, BoundaryName::NotBefore)];
+    let end = (&secret.not_after, BoundaryName::NotAfter);
+    let annotations = match case.row.annotations {
+        Annotations::None => Vec::new(),
+        Annotations::CertificateValidity => vec![end, (&secret.not_before, BoundaryName::NotBefore)],
+        Annotations::ServiceServing => vec![end],
+    };
     annotations.into_iter().find_map(|(annotation, which)| match annotation {
         Annotation::Missing => Some(Verdict::Issue(Reason::AnnotationMissing { which })),
         Annotation::Garbled(value) => Some(Verdict::Issue(Reason::AnnotationGarbled { value: value.clone() })),

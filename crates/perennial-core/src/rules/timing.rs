@@ -40,6 +40,9 @@ impl Timing {
                 };
                 start.checked_add(after - jitter).unwrap_or(Timestamp::MAX)
             }
+            Succession::RefreshBefore(left) => {
+                validity.not_after.checked_sub(left.scaled(scale)).unwrap_or(Timestamp::MIN)
+            }
             Succession::AdoptedBy(_) | Succession::ReplacedBy(_) | Succession::Never => Timestamp::MAX,
         };
         Timing { not_after: validity.not_after, eighty_percent_at, refresh_at }

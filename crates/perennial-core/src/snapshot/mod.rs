@@ -80,6 +80,9 @@ pub struct Service {
     pub name: String,
     /// Whether its pods are addressed one by one.
     pub headless: bool,
+    /// Which Service of this name it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
 }
 
 /// What a process was seen to hold.
@@ -246,6 +249,7 @@ impl Snapshot {
     pub fn service(&self, secret: &Slot) -> Option<Instance> {
         let service = self.services.get(secret)?;
         let ObjectName { namespace, name } = secret.object();
-        Some(Instance::Service { namespace, name: service.name.clone(), secret: name, headless: service.headless })
+        let Service { name: service, headless, uid } = service.clone();
+        Some(Instance::Service { namespace, name: service, secret: name, headless, uid })
     }
 }

@@ -30,6 +30,12 @@ pub struct Settings {
     /// Components whose objects are nobody's business here: nothing of theirs is written.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left_alone: BTreeSet<String>,
+    /// Rows whose forced rotation waits until everybody has what the one before it brought.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub patient: BTreeSet<String>,
+    /// How many seconds certificates of a row live, where somebody asks for another life than the catalog's.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lives: BTreeMap<String, u32>,
     /// How many certificates may be in the making at once.
     pub in_flight: usize,
 }
@@ -99,6 +105,8 @@ impl Default for Settings {
             windows: Vec::new(),
             taken_over: BTreeSet::new(),
             left_alone: BTreeSet::new(),
+            patient: BTreeSet::new(),
+            lives: BTreeMap::new(),
             in_flight: 50,
         }
     }
@@ -110,9 +118,16 @@ impl Settings {
         let catalog = wiring.catalog;
         let rows = || catalog.rows.iter().filter(|row| row.day == Day::Two);
         let components = || rows().map(|row| row.component.owner()).collect::<BTreeSet<_>>();
-        if let Some(found) = self.forced.keys().find(|found| !rows().any(|row| row.id == found.as_str())) {
-            let (what, accepted) = ("no row of the running cluster", "a row of its catalog".to_owned());
-            return Err(unknown("forced", found, what, accepted, rows().map(|row| row.id)));
+        let named = [
+            ("forced", self.forced.keys().collect::<Vec<_>>()),
+            ("patient", self.patient.iter().collect()),
+            ("lives", self.lives.keys().collect()),
+        ];
+        for (field, names) in named {
+            if let Some(found) = names.into_iter().find(|found| !rows().any(|row| row.id == found.as_str())) {
+                let (what, accepted) = ("no row of the running cluster", "a row of its catalog".to_owned());
+                return Err(unknown(field, found, what, accepted, rows().map(|row| row.id)));
+            }
         }
         if let Some(found) = self.consent.iter().find(|found| !wiring.is_edge(found)) {
             let (what, accepted) = ("no edge", "an edge as `perennial verify -o json` names it".to_owned());

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_api::annotations::{
     DESCRIPTION, HOSTNAMES, ISSUER, MANAGED_TYPE, NOT_AFTER, NOT_BEFORE, OWNING_COMPONENT, REFRESH_PERIOD,
 };
-use perennial_core::catalog::{Annotations, Bundle, Catalog, CopyData, Day, Row, Signer, Succession, TimeScale};
+use perennial_core::catalog::{Annotations, Bundle, Catalog, CopyData, Day, Row, Scope, Signer, Succession, TimeScale};
 use perennial_core::rules::canonical_hosts;
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::wiring::{Wiring, copy_slot, instances};
@@ -42,7 +42,8 @@ pub(crate) struct Place<'c> {
 /// Every place of a certificate that has an object for itself.
 pub(crate) fn rows<'c>(wiring: &Wiring<'c>, snapshot: &Snapshot) -> BTreeMap<Slot, Place<'c>> {
     let mut rows = BTreeMap::new();
-    for row in wiring.catalog.rows.iter().filter(|row| row.day == Day::Two) {
+    // What Services have is set right by whoever serves them.
+    for row in wiring.catalog.rows.iter().filter(|row| row.day == Day::Two && row.scope != Scope::Service) {
         for instance in instances(row, snapshot) {
             rows.insert(wiring.home(row, &instance), Place { row, is_copy: false });
             for copy in row.copies.iter().filter(|copy| copy.data != CopyData::UnderItsName) {

@@ -18,10 +18,11 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::queue::Queue;
-use super::{AT_ONCE, MANAGER, Outcome, complain, sleep_until};
+use super::{AT_ONCE, MANAGER, Outcome, sleep_until};
 use crate::brief;
+use crate::event::{self, Told};
 use crate::pass::Clock;
+use crate::queue::Queue;
 
 /// Makes the ConfigMap in every namespace.
 pub struct Publisher {
@@ -97,14 +98,15 @@ impl Publisher {
             Outcome::Refused(why) => {
                 if queue.failed(&namespace, &why, Instant::now()) {
                     warn!(namespace, "cannot make ConfigMap {LEGACY_NAME}: {why}");
-                    let about = ObjectReference {
+                    let involved = ObjectReference {
                         api_version: Some("v1".to_owned()),
                         kind: Some("Namespace".to_owned()),
                         name: Some(namespace),
                         ..ObjectReference::default()
                     };
-                    let why = format!("cannot make ConfigMap {LEGACY_NAME}: {why}");
-                    complain(&self.client, (self.clock)(), about, "ServiceCAPublicationFailed", why).await;
+                    let text = &format!("cannot make ConfigMap {LEGACY_NAME}: {why}");
+                    let (reason, now) = ("ServiceCAPublicationFailed", (self.clock)());
+                    event::post(&self.client, Told { involved, is_warning: true, reason, text, now }).await;
                 }
             }
         }

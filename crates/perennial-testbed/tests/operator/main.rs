@@ -19,6 +19,7 @@ mod promotion;
 mod publication;
 mod recovery;
 mod rights;
+mod serving;
 mod slow;
 mod sources;
 mod sync;

@@ -121,7 +121,9 @@ fn key(known: &Known<'_>, row: &Row) -> String {
         PolicySource::Platform => "the platform's default, because nothing more specific applies".to_owned(),
     };
     match row.succession {
-        Succession::Refresh(_) => format!("{} at its next rotation: {level}{note}", resolved.key),
+        Succession::Refresh(_) | Succession::RefreshBefore(_) => {
+            format!("{} at its next rotation: {level}{note}", resolved.key)
+        }
         _ => "that of the installation: nothing here makes another one".to_owned(),
     }
 }
@@ -133,12 +135,13 @@ fn succession(row: &Row) -> String {
         Succession::ReplacedBy(heir) => format!("made by the installation, and replaced by {heir}"),
         Succession::Never => "made by the installation, for itself alone".to_owned(),
         Succession::Refresh(after) => format!("rotates {after} after its issue"),
+        Succession::RefreshBefore(left) => format!("rotates {left} before its end"),
     }
 }
 
 /// Whether the running cluster leaves it as the installation made it.
 fn is_of_installation(row: &Row) -> bool {
-    !matches!(row.succession, Succession::Refresh(_))
+    !matches!(row.succession, Succession::Refresh(_) | Succession::RefreshBefore(_))
 }
 
 fn print_state(known: &Known<'_>, row: &Row, state: &SecretState, out: &mut dyn Write) -> io::Result<()> {

@@ -11,8 +11,8 @@ use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
-    HostSet, Observed, Reason, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts, decide_signer,
-    decide_target,
+    HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts,
+    decide_signer, decide_target,
 };
 use crate::snapshot::Slot;
 use crate::trust::{Known, Principal};
@@ -124,6 +124,7 @@ impl<'c> Pass<'_, 'c> {
         self.published(row)?;
         self.breaker(slot)?;
         self.has_policy(timing)?;
+        self.refreshed(row, state, reason)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -136,6 +137,23 @@ impl<'c> Pass<'_, 'c> {
             return Err(Waiting::Pace { in_flight: self.issued });
         }
         Ok(())
+    }
+
+    /// Whether everybody has what the last rotation brought, where somebody asks for another one and can wait. Nobody would be lost
+    /// without that, but each one in the making has to be bridged, and is trusted for as long as the slowest reader takes.
+    fn refreshed(&self, row: &Row, state: Option<&SecretState>, reason: &Reason) -> Result<(), Waiting> {
+        let settings = &self.snapshot().settings;
+        let Some(state) = state.filter(|state| !state.bridged.is_empty()) else { return Ok(()) };
+        if !matches!(reason, Reason::Forced { .. }) || !settings.patient.contains(row.id) {
+            return Ok(());
+        }
+        let since = state.issued_at.unwrap_or(state.certificate.validity.not_before);
+        let signs = self.wiring.row(row.id).map(|wired| wired.signs.as_slice()).unwrap_or_default();
+        let edges = self.wiring.edges().iter().filter(|edge| signs.contains(&edge.row));
+        let lags = edges.flat_map(|edge| [edge.edge.verifier.delivery, edge.edge.presenter.delivery]);
+        let lag = lags.filter_map(|delivery| delivery.within()).max().map(|within| self.draft.lag(within));
+        let until = after(since, lag.unwrap_or_default());
+        if until <= self.now() { Ok(()) } else { Err(Waiting::Unrefreshed { since, until }) }
     }
 
     /// Whether it is known which key it should get, or has to get one all the same: the platform's.

@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 use super::fixture::{Cluster, HOUR, day, issue_of, issues};
 use super::text::{days, text};
 use crate::catalog::Catalog;
-use crate::plan::Planner;
-use crate::rules::{Observed, Reason};
+use crate::plan::{Planner, Scope};
+use crate::rules::{Observed, Reason, Waiting};
 use crate::spec::SubjectSpec;
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
@@ -137,4 +137,83 @@ fn a_copy_is_proved_and_made_with_the_bridge() {
     let signer = cluster.secret("openshift-kube-apiserver-operator/kube-control-plane-signer");
     assert_eq!(home.certificate.signed_by.as_ref(), Some(&signer.certificate.subject));
     assert_eq!((&copy.certificate.id, &copy.chain), (&home.certificate.id, &signer.bridges));
+}
+
+#[test]
+fn one_that_others_made_for_twelve_months_is_replaced_at_once() {
+    let mut cluster = settled();
+    let mut state = cluster.secret(SIGNER).clone();
+    let mut certificate = state.certificate.as_ref().clone();
+    certificate.validity.not_after = certificate.validity.not_before + 365 * 24 * HOUR;
+    state.certificate = certificate.clone().into();
+    // Nobody wrote down when it was made.
+    state.issued_at = None;
+    cluster.snapshot.certificates.insert(certificate.into());
+    cluster.set_secret(SIGNER, Observed::Present(state));
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, SIGNER).unwrap_or_else(|| panic!("{}", text(&report)));
+    assert!(matches!(issue.reason, Reason::PastRefresh { .. }), "{:?}", issue.reason);
+    assert_eq!(days(&issue.spec.validity.not_after.to_string()), "day 800");
+    // And with a second more than is needed it is not.
+    let mut cluster = settled();
+    let mut state = cluster.secret(SIGNER).clone();
+    let mut longer = state.certificate.as_ref().clone();
+    longer.validity.not_after = cluster.now() + 395 * 24 * HOUR + SignedDuration::from_secs(1);
+    state.certificate = longer.clone().into();
+    cluster.snapshot.certificates.insert(longer.into());
+    cluster.set_secret(SIGNER, Observed::Present(state));
+    assert_eq!(issue_of(&cluster.plan().steps, SIGNER), None);
+    cluster.pass_to(cluster.now() + SignedDuration::from_secs(2));
+    assert!(issue_of(&cluster.plan().steps, SIGNER).is_some());
+}
+
+#[test]
+fn a_second_forced_rotation_waits_for_who_still_holds_what_was_before_the_first_if_it_can() {
+    let mut cluster = settled();
+    cluster.snapshot.settings.patient.insert("signing-key".to_owned());
+    // The first has nobody to wait for.
+    cluster.force("signing-key", "first");
+    assert_eq!(issues(&cluster.settle()).len(), 3);
+    let rotated = cluster.now();
+    cluster.pass_to(rotated + 24 * HOUR);
+    cluster.force("signing-key", "second");
+    let report = cluster.plan();
+    assert_eq!(issue_of(&report.steps, SIGNER), None);
+    let [pending] = report.waiting.as_slice() else { panic!("{}", text(&report)) };
+    let Waiting::Unrefreshed { since, until } = pending.waiting else { panic!("{pending:?}") };
+    assert_eq!((since, days(&until.to_string())), (rotated, "day 404+00:05".to_owned()));
+    assert_eq!(report.next_look, report.next_look.min(until));
+    // Who insists is not held back.
+    let mut insisted = cluster.clone();
+    insisted.snapshot.settings.patient.clear();
+    assert!(issue_of(&insisted.plan().steps, SIGNER).is_some());
+    // And when everybody has it, it comes by itself.
+    cluster.pass_to(until);
+    assert!(issue_of(&cluster.plan().steps, SIGNER).is_some());
+}
+
+#[test]
+fn it_lives_as_long_as_somebody_asks_for() {
+    let mut cluster = settled();
+    cluster.snapshot.settings.lives.insert("signing-key".to_owned(), 800 * 86_400);
+    cluster.force("signing-key", "test");
+    let report = cluster.plan();
+    let issue = issue_of(&report.steps, SIGNER).unwrap();
+    assert_eq!(days(&issue.spec.validity.not_after.to_string()), "day 810");
+    // The certificates of Services have their own.
+    let web = issue_of(&report.steps, "shop/web-tls").unwrap();
+    assert_eq!(days(&web.spec.validity.not_after.to_string()), "day 740");
+}
+
+#[test]
+fn the_certificates_of_services_are_left_out_where_each_is_planned_for_itself() {
+    let mut cluster = settled();
+    cluster.force("signing-key", "test");
+    let planner = Planner::new(Catalog::builtin());
+    let report = planner.plan(&cluster.snapshot, &Scope::Cluster);
+    assert_eq!(issues(&report.steps).len(), 1, "{}", text(&report));
+    cluster.snapshot.apply(&report.steps[0]);
+    let instance = cluster.snapshot.service(&super::fixture::tls("shop/web-tls")).unwrap();
+    let alone = planner.plan(&cluster.snapshot, &Scope::Certificate("service-serving", instance));
+    assert_eq!(issues(&alone.steps).len(), 1);
 }

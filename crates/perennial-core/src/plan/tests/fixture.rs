@@ -324,7 +324,7 @@ impl<'c> Cluster<'c> {
 }
 
 pub(super) fn service(name: &str, headless: bool) -> Service {
-    Service { name: name.to_owned(), headless }
+    Service { name: name.to_owned(), headless, uid: format!("uid-of-{name}") }
 }
 
 fn hold(held: &mut Vec<Held>, by: &str, since: Timestamp, members: Vec<CertificateId>) {

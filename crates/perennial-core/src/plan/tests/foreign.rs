@@ -75,7 +75,7 @@ fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
     cluster.go_to(day(2));
     let signer = "openshift-etcd/etcd-signer";
     let before = cluster.secret(signer).certificate.id.clone();
-    let wanted = crate::snapshot::Service { name: "greedy".to_owned(), headless: false };
+    let wanted = crate::snapshot::Service { name: "greedy".to_owned(), headless: false, uid: String::new() };
     cluster.snapshot.services.insert(tls(signer), wanted);
     let report = cluster.plan();
     assert_eq!(issues(&report.steps).len(), 0);

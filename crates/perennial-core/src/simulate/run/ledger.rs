@@ -99,6 +99,7 @@ impl Run<'_, '_> {
                 let after = after.scaled(self.snapshot.settings.time_scale);
                 later(since, after - after / 20)
             }
+            Succession::RefreshBefore(left) => life.not_after - left.scaled(self.snapshot.settings.time_scale),
             _ => Timestamp::MAX,
         };
         refresh.min(four_fifths) <= later(self.now, CLOCK)

@@ -196,7 +196,7 @@ fn node_address(number: usize) -> IpAddr {
 
 fn service(number: usize) -> (Slot, Service) {
     let object = ObjectName { namespace: "shop".to_owned(), name: format!("web-{number}-tls") };
-    (Slot::tls(&object), Service { name: format!("web-{number}"), headless: number % 3 == 2 })
+    (Slot::tls(&object), Service { name: format!("web-{number}"), headless: number % 3 == 2, uid: String::new() })
 }
 
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

@@ -46,7 +46,7 @@ fn rows(catalog: &Catalog, components: &[Component]) -> Vec<Row> {
     }
     let followed = |row: &Row| match row.succession {
         Succession::AdoptedBy(heir) | Succession::ReplacedBy(heir) => wanted.contains(heir),
-        Succession::Refresh(_) | Succession::Never => true,
+        Succession::Refresh(_) | Succession::RefreshBefore(_) | Succession::Never => true,
     };
     let kept = catalog.rows.iter().filter(|row| wanted.contains(row.id));
     kept.map(|row| if followed(row) { *row } else { Row { succession: Succession::Never, ..*row } }).collect()

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
 /// Things to look at.
-pub(super) struct Queue<K> {
+pub(crate) struct Queue<K> {
     /// Everything that there is.
     known: BTreeSet<K>,
     /// What is to be looked at now.
@@ -27,24 +27,24 @@ struct Failure {
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    pub(super) fn new() -> Queue<K> {
+    pub(crate) fn new() -> Queue<K> {
         let (known, waiting, under_way) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         Queue { known, waiting, under_way, failed: BTreeMap::new() }
     }
 
     /// Something was heard of it: it is looked at soon, however often it failed.
-    pub(super) fn add(&mut self, key: K) {
+    pub(crate) fn add(&mut self, key: K) {
         self.known.insert(key.clone());
         self.waiting.insert(key);
     }
 
     /// Everything is to be looked at.
-    pub(super) fn add_all(&mut self) {
+    pub(crate) fn add_all(&mut self) {
         self.waiting.extend(self.known.iter().cloned());
     }
 
     /// The next one, which is under way from now on.
-    pub(super) fn next(&mut self, now: Instant) -> Option<K> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<K> {
         let is_due = |(key, failure): (&K, &Failure)| (failure.again_at <= now).then(|| key.clone());
         let mut due = self.waiting.iter().cloned().chain(self.failed.iter().filter_map(is_due));
         let key = due.find(|key| !self.under_way.contains(key))?;
@@ -58,19 +58,29 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// When something that failed is looked at again; at once where something waits that is not under way.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         let idle = |key: &&K| !self.under_way.contains(*key);
         self.failed.iter().filter(|(key, _)| idle(key)).map(|(_, failure)| failure.again_at).min()
     }
 
+    /// What was heard of it says nothing new.
+    pub(crate) fn unhear(&mut self, key: &K) {
+        self.waiting.remove(key);
+    }
+
+    /// Whether nothing is to be looked at now.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
     /// It is as it should be.
-    pub(super) fn done(&mut self, key: &K) {
+    pub(crate) fn done(&mut self, key: &K) {
         self.under_way.remove(key);
         self.failed.remove(key);
     }
 
     /// It is nobody's business any more, unless something was heard of it meanwhile.
-    pub(super) fn forget(&mut self, key: &K) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.done(key);
         if !self.waiting.contains(key) {
             self.known.remove(key);
@@ -78,7 +88,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// It failed. Says whether for another reason than before.
-    pub(super) fn failed(&mut self, key: &K, why: &str, now: Instant) -> bool {
+    pub(crate) fn failed(&mut self, key: &K, why: &str, now: Instant) -> bool {
         self.under_way.remove(key);
         let before = self.failed.remove(key);
         let times = before.as_ref().map_or(0, |before| before.times) + 1;

@@ -1,0 +1,80 @@
+//! What an administrator may ask of the service CA.
+
+use jiff::SignedDuration;
+
+use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
+
+/// The row of the service CA.
+pub const ROW: &str = "signing-key";
+/// The bundle that whoever connects to a Service trusts.
+pub const BUNDLE: &str = "signing-cabundle";
+/// The row of the certificates of Services.
+pub const SERVING_ROW: &str = "service-serving";
+
+/// A life that the rules cannot sustain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a service CA that lives {asked} cannot be kept: it is replaced when less than {minimum} of it are left, so that everybody who \
+     uses it is restarted before it ends, and has to be in use for as long before that, so that they are restarted before the \
+     next one as well; accepted is {shortest} or more"
+)]
+pub struct Unsustainable {
+    asked: Days,
+    minimum: Span,
+    shortest: Span,
+}
+
+/// A span in days and hours, which people who look at a CA think in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Days(SignedDuration);
+
+impl std::fmt::Display for Days {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.as_secs() {
+            seconds if seconds % 86_400 == 0 => write!(f, "{}d", seconds / 86_400),
+            seconds if seconds > 86_400 => write!(f, "{}d{}h", seconds / 86_400, seconds % 86_400 / 3_600),
+            _ => write!(f, "{:#}", self.0),
+        }
+    }
+}
+
+/// The life that somebody asks for, in seconds; none where that is the catalog's.
+///
+/// It lives D, of which M is left when it is replaced after R = D - M. Whoever uses it is restarted within M, so R >= M.
+pub fn life(catalog: &Catalog, asked: SignedDuration, scale: TimeScale) -> Result<Option<u32>, Unsustainable> {
+    let minimum = catalog.row(ROW).map_or(Span::seconds(0), minimum);
+    if asked.is_zero() {
+        return Ok(None);
+    }
+    if asked < minimum.scaled(scale) * 2 {
+        return Err(Unsustainable { asked: Days(asked), minimum, shortest: minimum + minimum });
+    }
+    Ok(Some(u32::try_from(asked.as_secs()).unwrap_or(u32::MAX)))
+}
+
+fn minimum(row: &Row) -> Span {
+    match row.succession {
+        Succession::RefreshBefore(left) => left,
+        _ => Span::seconds(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_accepted_if_everybody_is_restarted_twice_in_it() {
+        let days = |days: i64| SignedDuration::from_hours(24 * days);
+        let life = |asked| life(Catalog::builtin(), asked, TimeScale::FULL).map_err(|error| error.to_string());
+        assert_eq!(life(SignedDuration::ZERO), Ok(None));
+        assert_eq!(life(days(790)), Ok(Some(790 * 86_400)));
+        assert_eq!(life(days(790) + SignedDuration::from_hours(1)), Ok(Some(790 * 86_400 + 3600)));
+        let refused = life(days(394) + SignedDuration::from_hours(3)).unwrap_err();
+        assert!(refused.contains("lives 394d3h ") && refused.contains("395d") && refused.contains("790d"), "{refused}");
+        assert!(life(days(790) - SignedDuration::from_secs(1)).is_err() && life(days(-1)).is_err());
+        // A rehearsal's rules are a rehearsal's.
+        assert!(super::life(Catalog::builtin(), days(3), TimeScale::SHORT).is_ok());
+        assert!(super::life(Catalog::builtin(), days(2), TimeScale::SHORT).is_err());
+    }
+}

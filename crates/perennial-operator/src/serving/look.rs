@@ -1,0 +1,439 @@
+//! One Service: what its Secret holds, what is decided about it, and what is written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Secret, Service as KubeService};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube_client::api::{Patch, PatchParams, PostParams};
+use kube_client::{Api, Error};
+use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
+use perennial_core::catalog::{Component, Instance, ObjectName};
+use perennial_core::plan::{Action, Issue, Report, Scope, Step};
+use perennial_core::rules::{Observed, Reason, SecretState, Timing, Waiting};
+use perennial_core::service_ca::SERVING_ROW;
+use perennial_core::serving::{self, Changes, Obstacle, Request};
+use perennial_core::snapshot::{Service, Slot, Snapshot};
+use perennial_core::wiring::identity;
+use perennial_x509::{Certificate, Issuer, PrivateKey, issue, trust};
+use serde_json::json;
+use tracing::info;
+use zeroize::Zeroizing;
+
+use super::base::Base;
+use super::index::{Found, Subject};
+use super::{Outcome, Serving};
+use crate::act::TLS;
+use crate::memory::SecretMemory;
+use crate::observe::{secret_state, whole_second};
+use crate::read;
+use crate::{FIELD_MANAGER, brief};
+
+/// How often a look begins again because somebody was faster.
+const TRIES: usize = 3;
+
+/// The service CA with its key, while there is something to sign.
+pub(super) struct Signer {
+    certificate: Certificate,
+    key: PrivateKey,
+}
+
+/// Why a look came to nothing.
+enum Trouble {
+    /// Somebody was faster.
+    Changed,
+    /// Something is in the way that people should know of.
+    Obstacle(String),
+    /// Something went wrong that passes.
+    Passing(String),
+}
+
+impl From<Obstacle> for Trouble {
+    fn from(obstacle: Obstacle) -> Trouble {
+        Trouble::Obstacle(obstacle.to_string())
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        match &error {
+            Error::Api(status) if status.code == 409 => Trouble::Changed,
+            Error::Api(status) if status.code != 429 && (400..500).contains(&status.code) => {
+                Trouble::Obstacle(brief(&error))
+            }
+            _ => Trouble::Passing(brief(&error)),
+        }
+    }
+}
+
+/// A Secret that was looked at.
+struct Read {
+    /// As it is on the server; none where it is not there.
+    secret: Option<Secret>,
+    state: Observed<SecretState>,
+    /// The certificate in it.
+    certificate: Option<Certificate>,
+}
+
+/// What was done about a Service.
+struct Done {
+    /// What the Secret holds now.
+    state: Option<Arc<SecretState>>,
+    version: Option<String>,
+    issuer: Option<String>,
+    next: Timestamp,
+}
+
+impl Serving<'_> {
+    /// Looks at a Service, and does what is to be done.
+    pub(super) async fn look(&self, name: &ObjectName, base: &Base) -> (Outcome, bool) {
+        let Some(subject) = self.index.subject(name) else { return (Outcome::Gone, false) };
+        let uid = subject.service.uid.clone();
+        let mut tries = 0;
+        let done = loop {
+            tries += 1;
+            match self.attend(name, &subject, base, tries > 1).await {
+                Err(Trouble::Changed) if tries < TRIES => {}
+                done => break done,
+            }
+        };
+        match done {
+            Ok(done) => {
+                let changes = match &done.issuer {
+                    Some(issuer) => serving::succeeded(&subject.written, issuer),
+                    None => Changes::new(),
+                };
+                let written = match self.annotate(name, &uid, changes).await {
+                    Ok(written) => written,
+                    Err(outcome) => return (outcome, false),
+                };
+                let state = done.state;
+                let outcome = if done.version.is_some() { Outcome::Right } else { Outcome::Waits };
+                let found = Found {
+                    state: state.as_deref(),
+                    is_read: true,
+                    version: done.version,
+                    written,
+                    is_blocked: false,
+                    next: done.next,
+                };
+                (outcome, self.index.found(name, &uid, found))
+            }
+            Err(Trouble::Changed) => (Outcome::Again, false),
+            Err(Trouble::Passing(why)) => (Outcome::Failed(why), false),
+            // Whoever else keeps them says so themselves.
+            Err(Trouble::Obstacle(_)) if !base.is_ours() => {
+                let found = Found { is_blocked: true, next: Timestamp::MAX, ..Found::default() };
+                self.index.found(name, &uid, found);
+                (Outcome::Waits, false)
+            }
+            Err(Trouble::Obstacle(why)) => {
+                let changes = serving::failed(&subject.written, &why);
+                // It is told by an event in any case.
+                let written = self.annotate(name, &uid, changes).await.ok().flatten();
+                let found = Found { written, is_blocked: true, next: Timestamp::MAX, ..Found::default() };
+                self.index.found(name, &uid, found);
+                (Outcome::Blocked { uid, why }, false)
+            }
+        }
+    }
+
+    /// Reads, decides, and writes where that is to be done.
+    async fn attend(&self, name: &ObjectName, subject: &Subject, base: &Base, is_again: bool) -> Result<Done, Trouble> {
+        let request = subject.request.as_ref().map_err(|obstacle| Trouble::Obstacle(obstacle.to_string()))?;
+        let slot = Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: request.secret.clone() });
+        // Where it is there all the same, creating it says so.
+        let is_absent = subject.is_probably_absent && !is_again;
+        let read = self.read(base, &slot, &subject.service, is_absent).await?;
+        if !base.is_ours() {
+            let state = if let Observed::Present(state) = read.state { Some(Arc::new(state)) } else { None };
+            return Ok(Done { state, version: None, issuer: None, next: Timestamp::MAX });
+        }
+        let mut snapshot = base.snapshot.clone();
+        snapshot.taken_at = whole_second((self.clock)());
+        snapshot.services.insert(slot.clone(), subject.service.clone());
+        if let Observed::Present(state) = &read.state {
+            snapshot.certificates.insert(state.certificate.clone());
+        }
+        snapshot.secrets.insert(slot.clone(), read.state.clone());
+        let Some(instance) = snapshot.service(&slot) else { return Err(Trouble::Changed) };
+        let report = self.planner.plan(&snapshot, &Scope::Certificate(SERVING_ROW, instance));
+        let step = report.steps.iter().find_map(|step| match &step.action {
+            Action::Issue(issue) if issue.slot == slot => Some((step, issue)),
+            _ => None,
+        });
+        if let Some((step, issue)) = step {
+            return self.issue(base, subject, request, snapshot, read, (step, issue)).await;
+        }
+        if let Some(why) = obstacle(&report, &slot) {
+            return Err(Trouble::Obstacle(why));
+        }
+        let is_waiting = !report.waiting.is_empty();
+        self.keep(subject, request, &slot, read, report.next_look, is_waiting).await
+    }
+
+    /// What a Secret holds, if it may be written for this Service.
+    async fn read(&self, base: &Base, slot: &Slot, service: &Service, is_absent: bool) -> Result<Read, Trouble> {
+        let found = match is_absent {
+            true => None,
+            false => self.secrets(slot).get_opt(&slot.object().name).await?,
+        };
+        let Some(secret) = found else {
+            return Ok(Read { secret: None, state: Observed::Absent, certificate: None });
+        };
+        let annotations = secret.metadata.annotations.clone().unwrap_or_default();
+        let owners = secret.metadata.owner_references.iter().flatten();
+        let owners: Vec<String> = owners.map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
+        serving::claim(slot.object_text(), &annotations, &owners, &service.uid)?;
+        if let Some(found) = secret.type_.clone().filter(|found| found != TLS) {
+            return Err(Obstacle::Type { secret: slot.object_text().to_owned(), found }.into());
+        }
+        let (state, certificate) = match read::serving(&secret, slot) {
+            Observed::Present(found) => {
+                let mut known = base.snapshot.certificates.clone();
+                let certificate = found.certificate.clone();
+                for it in [&found.certificate].into_iter().chain(&found.chain) {
+                    if known.get(&trust::id(it)).is_none() {
+                        known.insert(trust::facts_among(it, base.library.certificates()).into());
+                    }
+                }
+                (Observed::Present(secret_state(found, &known)), Some(certificate))
+            }
+            Observed::Absent => (Observed::Absent, None),
+            Observed::Unreadable { why } => (Observed::Unreadable { why }, None),
+            Observed::Unknown { why } => (Observed::Unknown { why }, None),
+        };
+        Ok(Read { secret: Some(secret), state, certificate })
+    }
+
+    /// Makes a certificate and writes it.
+    async fn issue(
+        &self,
+        base: &Base,
+        subject: &Subject,
+        request: &Request,
+        mut snapshot: Snapshot,
+        read: Read,
+        (step, wanted): (&Step, &Issue),
+    ) -> Result<Done, Trouble> {
+        let slot = &wanted.slot;
+        refuse_immutable(read.secret.as_ref(), slot)?;
+        let signer = self.signer(base).await?;
+        let (certificate, key) = self.make(wanted, &signer).await?;
+        let chain = wanted.chain.iter().map(|id| base.library.get(id).cloned());
+        let chain: Vec<Certificate> = chain.collect::<Option<_>>().ok_or(Trouble::Changed)?;
+        snapshot.taken_at = whole_second((self.clock)()).max(snapshot.taken_at);
+        snapshot.apply(step);
+        let Some(Observed::Present(state)) = snapshot.secrets.remove(slot) else { return Err(Trouble::Changed) };
+        let pem: String = [&certificate].into_iter().chain(&chain).map(Certificate::to_pem).collect();
+        let is_new = read.secret.is_none();
+        let mut secret = read.secret.unwrap_or_else(|| new_secret(slot));
+        secret.data = Some(BTreeMap::from([
+            (read::TLS_CERT.to_owned(), ByteString(pem.into_bytes())),
+            (read::key_name(read::TLS_CERT), ByteString(key.as_bytes().to_vec())),
+        ]));
+        describe(&mut secret.metadata, &subject.service, request, &certificate, true);
+        let memory =
+            SecretMemory { issued_at: state.issued_at, issues: state.issues.clone(), ..SecretMemory::default() };
+        memory.write(secret.metadata.annotations.get_or_insert_default(), slot.key());
+        let written = self.write(slot, &secret, is_new).await?;
+        let object = slot.object_text();
+        info!(object, service = subject.service.name, "issued a serving certificate: {}", wanted.reason);
+        if let Reason::Unreadable { .. } | Reason::AnnotationGarbled { .. } = wanted.reason {
+            let text = format!("replaced the certificate in Secret {object}: {}", wanted.reason);
+            self.tell(&slot.object().namespace, &subject.service, "ServingCertificateReplaced", &text).await;
+        }
+        let state = Arc::new(secret_state_of(&certificate, &chain, base, state));
+        let issuer = certificate.facts().issuer.common_name();
+        let next = self.next_look(&state, &wanted.instance, &snapshot);
+        Ok(Done { state: Some(state), version: written.metadata.resource_version, issuer, next })
+    }
+
+    /// When time alone changes something about what was just written.
+    fn next_look(&self, state: &SecretState, instance: &Instance, snapshot: &Snapshot) -> Timestamp {
+        let Some(wired) = self.planner.wiring().row(SERVING_ROW) else { return Timestamp::MAX };
+        let identity = identity(wired.row, instance);
+        Timing::of(wired.row, &identity, state, snapshot.settings.time_scale).next_after(snapshot.taken_at)
+    }
+
+    /// Sets right everything about a Secret whose certificate stays.
+    async fn keep(
+        &self,
+        subject: &Subject,
+        request: &Request,
+        slot: &Slot,
+        read: Read,
+        next: Timestamp,
+        is_waiting: bool,
+    ) -> Result<Done, Trouble> {
+        let (Some(secret), Observed::Present(state), Some(certificate)) = (read.secret, read.state, read.certificate)
+        else {
+            return Ok(Done { state: None, version: None, issuer: None, next });
+        };
+        let issuer = certificate.facts().issuer.common_name();
+        let mut wanted = secret.clone();
+        let names = [read::TLS_CERT.to_owned(), read::key_name(read::TLS_CERT)];
+        wanted.data.get_or_insert_default().retain(|key, _| names.contains(key));
+        wanted.string_data = None;
+        describe(&mut wanted.metadata, &subject.service, request, &certificate, false);
+        let mut version = secret.metadata.resource_version.clone();
+        if wanted != secret {
+            refuse_immutable(Some(&secret), slot)?;
+            version = self.write(slot, &wanted, false).await?.metadata.resource_version;
+            info!(object = slot.object_text(), "set right what is around a serving certificate");
+        }
+        let version = version.filter(|_| !is_waiting);
+        Ok(Done { state: Some(Arc::new(state)), version, issuer, next })
+    }
+
+    /// The service CA and its key, which must still be what was decided with.
+    async fn signer(&self, base: &Base) -> Result<Arc<Signer>, Trouble> {
+        let wanted = base.signer_certificate().ok_or(Trouble::Changed)?;
+        let mut held = self.signer.lock().await;
+        if let Some(held) = held.as_ref().filter(|held| held.certificate == *wanted) {
+            return Ok(held.clone());
+        }
+        let slot = base.signer_slot();
+        let secret = self.secrets(slot).get_opt(&slot.object().name).await?.ok_or(Trouble::Changed)?;
+        let (certificates, key) = read::pair(&secret, slot.key()).map_err(Trouble::Passing)?;
+        let certificate = certificates.into_iter().next().ok_or(Trouble::Changed)?;
+        if certificate != *wanted {
+            return Err(Trouble::Passing(format!("Secret {} has changed", slot.object_text())));
+        }
+        let signer = Arc::new(Signer { certificate, key });
+        *held = Some(signer.clone());
+        Ok(signer)
+    }
+
+    /// A key and a certificate, off the threads that speak with the server.
+    async fn make(&self, wanted: &Issue, signer: &Arc<Signer>) -> Result<(Certificate, Zeroizing<String>), Trouble> {
+        let (spec, signer, pending) = (wanted.spec.clone(), signer.clone(), self.keys.generate(wanted.spec.key));
+        let make = move || {
+            let key = pending.wait().map_err(|error| error.to_string())?.key;
+            let issuer = Issuer::new(&signer.certificate, &signer.key).map_err(|error| error.to_string())?;
+            let certificate = issue(&spec, key.public_key(), &issuer).map_err(|error| error.to_string())?;
+            let pem = key.to_pem().map_err(|error| error.to_string())?;
+            Ok((certificate, pem))
+        };
+        let made: Result<_, String> =
+            tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| Err("making a key was interrupted".to_owned()));
+        made.map_err(Trouble::Passing)
+    }
+
+    async fn write(&self, slot: &Slot, secret: &Secret, is_new: bool) -> Result<Secret, Trouble> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let api = self.secrets(slot);
+        let written = match is_new {
+            true => api.create(&params, secret).await,
+            false => api.replace(&slot.object().name, &params, secret).await,
+        };
+        match written {
+            // It was deleted meanwhile.
+            Err(Error::Api(status)) if !is_new && status.code == 404 => Err(Trouble::Changed),
+            written => Ok(written?),
+        }
+    }
+
+    /// Changes annotations of a Service, if it is still the same. Says what is written there now.
+    async fn annotate(
+        &self,
+        name: &ObjectName,
+        uid: &str,
+        changes: Changes,
+    ) -> Result<Option<serving::Annotations>, Outcome> {
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        self.index.expect(name, uid, &changes);
+        let api = Api::<KubeService>::namespaced(self.client.clone(), &name.namespace);
+        let patch = json!({"metadata": {"uid": uid, "annotations": changes}});
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch_metadata(&name.name, &params, &Patch::Merge(&patch)).await {
+            Ok(service) => Ok(Some(serving::written(&service.metadata.annotations.unwrap_or_default()))),
+            Err(Error::Api(status)) if status.code == 404 => Err(Outcome::Gone),
+            Err(Error::Api(status)) if status.code == 409 => Err(Outcome::Again),
+            Err(error) => Err(Outcome::Failed(format!("Service {name}: {}", brief(&error)))),
+        }
+    }
+
+    fn secrets(&self, slot: &Slot) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), slot.namespace())
+    }
+}
+
+/// What stands in the way of a Service, and is for people to solve.
+fn obstacle(report: &Report, slot: &Slot) -> Option<String> {
+    report.waiting.iter().find_map(|pending| match &pending.waiting {
+        Waiting::OtherWriter { object, writer } if object == slot.object_text() => {
+            Some(format!("secret {object} is one of the cluster's own ({writer}): the Service has to name another one"))
+        }
+        waiting @ (Waiting::Breaker { .. } | Waiting::Hosts { .. }) => Some(waiting.to_string()),
+        _ => None,
+    })
+}
+
+fn refuse_immutable(secret: Option<&Secret>, slot: &Slot) -> Result<(), Trouble> {
+    match secret.and_then(|secret| secret.immutable) {
+        Some(true) => Err(Obstacle::Immutable { secret: slot.object_text().to_owned() }.into()),
+        _ => Ok(()),
+    }
+}
+
+fn new_secret(slot: &Slot) -> Secret {
+    let ObjectName { namespace, name } = slot.object();
+    Secret {
+        metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
+        type_: Some(TLS.to_owned()),
+        ..Secret::default()
+    }
+}
+
+/// Says on a Secret what it is and whose. What others put there stays.
+fn describe(
+    metadata: &mut ObjectMeta,
+    service: &Service,
+    request: &Request,
+    certificate: &Certificate,
+    is_issued: bool,
+) {
+    let end = certificate.facts().validity.not_after;
+    let annotations = metadata.annotations.get_or_insert_default();
+    match is_issued {
+        true => serving::describe(annotations, request.family, &service.name, &service.uid, end),
+        false => serving::mend(annotations, request.family, &service.name, &service.uid, end),
+    }
+    let text = format!("serving certificate of the Service {}, signed by the service CA", service.name);
+    for (key, value) in [(OWNING_COMPONENT, Component::ServiceCa.owner()), (DESCRIPTION, text.as_str())] {
+        let found = annotations.entry(key.to_owned()).or_default();
+        if found.is_empty() {
+            value.clone_into(found);
+        }
+    }
+    let owner = OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Service".to_owned(),
+        name: service.name.clone(),
+        uid: service.uid.clone(),
+        ..OwnerReference::default()
+    };
+    let owners = metadata.owner_references.get_or_insert_default();
+    // An earlier Service of the same name owns nothing any more.
+    owners.retain(|it| {
+        !(it.api_version == "v1" && it.kind == "Service" && it.name == service.name && it.uid != service.uid)
+    });
+    if !owners.iter().any(|it| it.uid == owner.uid && it.kind == owner.kind && it.name == owner.name) {
+        owners.push(owner);
+    }
+}
+
+/// What was planned, with the certificate that it came to be.
+fn secret_state_of(certificate: &Certificate, chain: &[Certificate], base: &Base, planned: SecretState) -> SecretState {
+    SecretState {
+        certificate: trust::facts_among(certificate, base.library.certificates()).into(),
+        chain: chain.iter().map(trust::id).collect(),
+        superseded: Vec::new(),
+        ..planned
+    }
+}
