@@ -4,6 +4,7 @@
 
 pub mod campaign;
 pub mod catalog;
+pub mod consumers;
 pub mod forecast;
 pub mod injection;
 pub mod install;

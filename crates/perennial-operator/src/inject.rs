@@ -4,6 +4,7 @@
 //! compared, and written where it differs. A new bundle reaches all of them at once.
 
 mod change;
+mod namespaces;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,11 +14,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, FuturesUnordered, SelectAll};
 use futures_util::{StreamExt, future};
-use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
-use k8s_openapi::api::core::v1::{ConfigMap, Event as KubeEvent, EventSource, ObjectReference};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube_client::api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams};
 use kube_client::core::PartialObjectMeta;
@@ -31,9 +30,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::change::Change;
+pub use self::namespaces::Publisher;
+use crate::brief;
+use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
-use crate::{FIELD_MANAGER, brief};
 
 /// Where the bundle is, and under which key.
 const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
@@ -148,7 +149,7 @@ impl Injector {
             Outcome::Refused(why) => {
                 if queue.failed(&key, &why, Instant::now()) {
                     warn!(object = %key, "cannot inject the CA bundle: {why}");
-                    self.complain(&key, why).await;
+                    self.complain(&key, &why).await;
                 }
             }
         }
@@ -262,37 +263,17 @@ impl Injector {
     }
 
     /// On the object itself, once for each thing that is wrong.
-    async fn complain(&self, key: &Key, why: String) {
+    async fn complain(&self, key: &Key, why: &str) {
         let resource = resource(key.target);
-        // What has no namespace has its events in this one.
-        let namespace = key.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let now: Timestamp = (self.clock)();
-        let event = KubeEvent {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{}-", key.name)),
-                namespace: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                api_version: Some(resource.api_version),
-                kind: Some(resource.kind),
-                namespace: key.namespace.clone(),
-                name: Some(key.name.clone()),
-                ..ObjectReference::default()
-            },
-            type_: Some("Warning".to_owned()),
-            reason: Some("CABundleInjectionFailed".to_owned()),
-            message: Some(why),
-            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
-            count: Some(1),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
-            ..KubeEvent::default()
+        let involved = ObjectReference {
+            api_version: Some(resource.api_version),
+            kind: Some(resource.kind),
+            namespace: key.namespace.clone(),
+            name: Some(key.name.clone()),
+            ..ObjectReference::default()
         };
-        let api = Api::<KubeEvent>::namespaced(self.client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            warn!(object = %key, "failed to write an event: {}", brief(&error));
-        }
+        let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
+        event::post(&self.client, Told { involved, is_warning: true, reason, text: why, now }).await;
     }
 }
 

@@ -18,6 +18,8 @@ use perennial_testbed::kubernetes::ControlPlane;
 use serde_json::Value;
 
 const NAMESPACE: &str = "openshift-kube-apiserver-operator";
+/// What it does besides, with rights of its own.
+const SERVICE_CA: [&str; 2] = ["--inject-service-ca", "--publish-service-ca"];
 
 /// An operator, which ends with the test.
 struct Operator {
@@ -29,6 +31,7 @@ impl Operator {
     fn start(kubeconfig: &Path) -> Operator {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
         command.args(["run", "--metrics", "127.0.0.1:0", "--metrics-tls", "--kubeconfig"]).arg(kubeconfig);
+        command.args(SERVICE_CA);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
@@ -107,7 +110,9 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
     }
 
     // The manifests are what a real server takes.
-    let manifests = admin.perennial(&["manifests", "--image", "registry.example.com/perennial:1"]).out;
+    let image = ["manifests", "--image", "registry.example.com/perennial:1"];
+    let manifests = admin.perennial(&[&image[..], &SERVICE_CA[..]].concat()).out;
+    assert!(SERVICE_CA.iter().all(|flag| manifests.contains(&format!("- {flag}\n"))), "{manifests}");
     admin.prepare_cluster();
     let applied = admin.kubectl_with("apply -f -", &manifests);
     for made in [
@@ -148,6 +153,25 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
     assert_eq!(status, "200", "{text}");
     promtool_check_metrics(&text).unwrap();
     assert!(text.contains("openshift_pki_certificate_generated_total"), "{text}");
+    // Every namespace has the CA bundle of Services, which its own roles allow.
+    if admin.kubectl("get configmap -n openshift-service-ca signing-cabundle --ignore-not-found").is_empty() {
+        admin.kubectl("create configmap -n openshift-service-ca signing-cabundle --from-literal=ca-bundle.crt=bundle");
+    }
+    let data = |map: &str, key: &str| {
+        let found: Value = serde_json::from_str(&admin.kubectl(&format!("get configmap -o json {map}"))).unwrap();
+        found["data"][key].as_str().map(str::to_owned)
+    };
+    let is_given = || {
+        let given = data("-n default openshift-service-ca.crt", "service-ca.crt");
+        given.is_some() && given == data("-n openshift-service-ca signing-cabundle", "ca-bundle.crt")
+    };
+    for _ in 0..100 {
+        if is_given() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_given());
     // In the clear, there is nothing.
     let plain = Command::new("curl").args(["--silent", &operator.url.replace("https:", "http:")]).output().unwrap();
     assert!(!plain.status.success());

@@ -42,7 +42,7 @@ fn authority(name: &str) -> String {
 }
 
 /// Waits until it is so: for seconds, not for minutes.
-async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     for _ in 0..200 {
         if is_so().await {
             return;

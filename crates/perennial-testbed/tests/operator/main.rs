@@ -17,6 +17,7 @@ mod life;
 mod mint;
 mod obstacles;
 mod promotion;
+mod publication;
 mod recovery;
 mod rights;
 mod service_ca;

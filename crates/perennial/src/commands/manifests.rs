@@ -26,6 +26,10 @@ pub(crate) struct Args {
     /// Also for `perennial run --inject-service-ca`
     #[arg(long)]
     inject_service_ca: bool,
+
+    /// Also for `perennial run --publish-service-ca`
+    #[arg(long)]
+    publish_service_ca: bool,
 }
 
 /// Prints them as YAML.
@@ -35,9 +39,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     if args.inject_service_ca {
         objects.extend(rbac::injection(&args.namespace));
     }
-    let more: &[&str] = if args.inject_service_ca { &["--inject-service-ca"] } else { &[] };
+    if args.publish_service_ca {
+        objects.extend(rbac::publication(&args.namespace));
+    }
+    let flags = [("--inject-service-ca", args.inject_service_ca), ("--publish-service-ca", args.publish_service_ca)];
+    let more: Vec<&str> = flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect();
     match &args.image {
-        Some(image) => objects.extend(deployment::objects(image, &args.namespace, more)),
+        Some(image) => objects.extend(deployment::objects(image, &args.namespace, &more)),
         None => talk::line(format_args!("without --image, no Deployment is printed")),
     }
     for (index, object) in objects.iter().enumerate() {
