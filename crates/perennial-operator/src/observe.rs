@@ -200,7 +200,10 @@ async fn services(
         return Ok(());
     }
     let found = match &view.services {
-        Services::Few(index) => index.representatives(),
+        Services::Few(index) => {
+            troubles.extend(index.trouble().map(|text| Trouble { namespace: None, text }));
+            index.representatives()
+        }
         Services::All => match listed(client).await {
             Ok(found) => Some(found),
             Err(error) => {

@@ -13,14 +13,19 @@ use crate::observe::KEPT;
 /// What everything of ours is called.
 pub const NAME: &str = "perennial";
 
-/// The account of the operator in a namespace, and the roles that it needs, as objects to apply.
+/// The account of the operator in a namespace, and the roles that it needs to keep everything, as objects to apply.
 pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
+    objects_for(catalog, namespace, &KEPT)
+}
+
+/// The same to keep these components only.
+pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": namespace},
     });
-    let mut objects = vec![account, cluster_role(), binding("ClusterRole", None, namespace)];
-    let reach = Reach::of(catalog, |component| KEPT.contains(&component));
+    let mut objects = vec![account, cluster_role(components), binding("ClusterRole", None, namespace)];
+    let reach = Reach::of(catalog, |component| components.contains(&component));
     for name in reach.namespaces() {
         objects.extend([role(name, &reach.rules(name)), binding("Role", Some(name), namespace)]);
     }
@@ -38,6 +43,9 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": format!("{NAME}-leader")},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }));
+    if components.contains(&Component::ServiceCa) {
+        objects.extend(serving(namespace));
+    }
     objects
 }
 
@@ -55,7 +63,7 @@ impl Kept {
 }
 
 /// What giving certificates to Services takes: every Service may ask, and its Secret is beside it.
-pub fn serving(namespace: &str) -> Vec<Value> {
+fn serving(namespace: &str) -> Vec<Value> {
     let name = format!("{NAME}-serving");
     let rules = [
         rule("", &["services"], &["list", "watch", "patch"]),
@@ -226,7 +234,8 @@ impl Reach {
     }
 }
 
-fn cluster_role() -> Value {
+fn cluster_role(components: &[Component]) -> Value {
+    let owners = || components.iter().map(|it| it.owner());
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": NAME},
@@ -235,8 +244,8 @@ fn cluster_role() -> Value {
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
             rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers", "servicecas"], &["get", "list", "watch"]),
             rule("config.openshift.io", &["clusteroperators"], &["create"]),
-            named("config.openshift.io", &["clusteroperators"], &["get"], KEPT.map(|it| it.owner())),
-            named("config.openshift.io", &["clusteroperators/status"], &["update"], KEPT.map(|it| it.owner())),
+            named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
+            named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),
             // Who asks for metrics, and whether they may.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
             rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),

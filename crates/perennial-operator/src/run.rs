@@ -142,7 +142,8 @@ impl<'c> Runner<'c> {
         let Some(base) = base else { return };
         let mut settled = pin!(serving.settled(&base));
         while !self.keeper.is_stopping() {
-            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() {
+            // Who cannot look does not look for ever: it is told with the pass.
+            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() || serving.index().trouble().is_some() {
                 return;
             }
         }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll};
-use futures_util::{FutureExt, StreamExt, future};
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret, Service as KubeService};
 use kube_client::core::PartialObjectMeta;
@@ -34,6 +34,7 @@ use tracing::{debug, info, warn};
 pub use self::base::Base;
 pub use self::index::Index;
 use self::look::Signer;
+use crate::brief;
 use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
@@ -62,6 +63,7 @@ enum Outcome {
 
 /// What was heard.
 enum Heard {
+    Failure(String),
     Services(Box<Event<KubeService>>),
     Secrets(Box<Event<PartialObjectMeta<Secret>>>),
 }
@@ -197,6 +199,10 @@ impl<'c> Serving<'c> {
     fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
         let index = &self.index;
         let changed = match heard {
+            Heard::Failure(why) => {
+                index.fails(why);
+                Vec::new()
+            }
             Heard::Services(event) => match *event {
                 Event::Init => index.services_begin(),
                 Event::InitApply(service) | Event::Apply(service) => index.service(service).into_iter().collect(),
@@ -217,18 +223,10 @@ impl<'c> Serving<'c> {
         let services = watcher(Api::<KubeService>::all(self.client.clone()), watcher::Config::default());
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
-        all.push(
-            services
-                .default_backoff()
-                .filter_map(|it| future::ready(understood(it).map(|event| Heard::Services(Box::new(event)))))
-                .boxed(),
-        );
-        all.push(
-            secrets
-                .default_backoff()
-                .filter_map(|it| future::ready(understood(it).map(|event| Heard::Secrets(Box::new(event)))))
-                .boxed(),
-        );
+        let services = services.default_backoff().map(|it| understood("Services", it));
+        all.push(services.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Services(Box::new(event)))).boxed());
+        let secrets = secrets.default_backoff().map(|it| understood("Secrets", it));
+        all.push(secrets.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Secrets(Box::new(event)))).boxed());
         all
     }
 
@@ -275,12 +273,15 @@ fn settle(
     None
 }
 
-fn understood<T>(event: Result<T, watcher::Error>) -> Option<T> {
-    match event {
-        Ok(event) => Some(event),
-        Err(error) => {
-            debug!(%error, "a watch was interrupted");
-            None
-        }
-    }
+fn understood<T>(what: &str, event: Result<T, watcher::Error>) -> Result<T, String> {
+    event.map_err(|error| {
+        debug!(%error, what, "a watch was interrupted");
+        let why = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => brief(&error),
+            other => other.to_string(),
+        };
+        format!("{what} cannot be watched: {why}")
+    })
 }

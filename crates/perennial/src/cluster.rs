@@ -46,7 +46,7 @@ pub(crate) struct ClusterArgs {
 const KEEPING: &str = "What is kept, and how (the same for the operator and for those who look)";
 
 /// As `perennial_operator::observe::KEPT` has them; a test compares.
-const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "service-ca"];
+pub(crate) const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "service-ca"];
 
 fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
     let divisor: u32 =

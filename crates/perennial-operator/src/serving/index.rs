@@ -34,6 +34,8 @@ struct State {
     seen: HashSet<u64>,
     /// Whether it was said of each Service whether its Secret is there.
     is_settled: bool,
+    /// Why a list could not be heard, until it can.
+    trouble: Option<String>,
 }
 
 /// How far a list was heard.
@@ -238,6 +240,17 @@ impl Index {
     /// Whether it is known who asks and which Secrets there are.
     pub(super) fn is_heard(&self) -> bool {
         self.lock().is_heard()
+    }
+
+    /// A list cannot be heard.
+    pub(super) fn fails(&self, why: String) {
+        self.lock().trouble = Some(why);
+    }
+
+    /// Why nobody knows who asks, where somebody tried.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.lock();
+        state.trouble.clone().filter(|_| !state.is_heard())
     }
 
     /// What to look at; none where nobody asks any more.
