@@ -109,7 +109,7 @@ async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after
     assert_eq!(next.bridges.len(), 2, "to each of the two before");
     let next_server = next.serves(lab.now());
     let mut handshakes = Handshakes::default();
-    for at in [lab.now(), ends(&original.old)] {
+    for at in [lab.now(), ends(&original.old) - SECOND] {
         handshakes.expect(
             std::slice::from_ref(&original.old),
             &next_server,

@@ -150,6 +150,7 @@ async fn a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists() {
 async fn that_a_rotation_is_held_back_is_told_once() {
     let lab = Lab::embedded().await;
     let runner = lab.runner();
+    runner.once().await.unwrap();
     for reason in ["A", "B"] {
         lab.request(reason).await;
         for _ in 0..5 {

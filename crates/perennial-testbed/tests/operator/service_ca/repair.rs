@@ -4,7 +4,7 @@ use kube_client::api::{DeleteParams, Patch, PatchParams};
 use perennial_x509::Certificate;
 use serde_json::json;
 
-use super::lab::{DAY, Handshakes, Lab, NAMESPACE, REASON, SECRET};
+use super::lab::{DAY, Handshakes, Lab, NAMESPACE, REASON, SECOND, SECRET};
 use crate::faults::{FAULTS, Fault, way};
 
 /// The CA, its bundle and the copy are each written once; each of these writes has each fault.
@@ -114,7 +114,7 @@ async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
     // The risk that the Warning names.
     handshakes.expect(&old_client, &new_server, lab.now(), false, "old client, new server");
     // A client that knows only what the Secret says is that of the original operator.
-    handshakes.expect(&new.bundle, &old_server, old.ends(), true, "its client, old server");
+    handshakes.expect(&new.bundle, &old_server, old.ends() - SECOND, true, "its client, old server");
     handshakes.judge();
     let told = lab.told("ServiceCARotated").await;
     let [(type_, text)] = told.as_slice() else { panic!("{told:?}") };
