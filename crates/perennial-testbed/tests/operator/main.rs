@@ -20,6 +20,7 @@ mod promotion;
 mod recovery;
 mod rights;
 mod serving;
+mod serving_trust;
 mod slow;
 mod sources;
 mod sync;
