@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::cluster::Cluster;
 use crate::serving::Shop;
 
-const SECRET_NAME: &str = "service.beta.openshift.io/serving-cert-secret-name";
+pub(crate) const SECRET_NAME: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
 /// A Service, the name that clients ask for, and a name that it does not have.
 const WEB: (&str, &str, &str) = ("web", "web.shop.svc", "some-statefulset-0.web.shop.svc");
@@ -105,14 +105,14 @@ async fn keys(shop: &Shop, kind: &str) {
 }
 
 /// Asks for a rotation of the CA.
-async fn force(shop: &Shop, reason: &str) {
+pub(crate) async fn force(shop: &Shop, reason: &str) {
     let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: reason}}});
     let signers = shop.cluster.secrets("openshift-service-ca");
     signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
 }
 
 /// What a server with this Secret serves.
-async fn identity(shop: &Shop, secret: &str) -> Identity {
+pub(crate) async fn identity(shop: &Shop, secret: &str) -> Identity {
     let data = shop.served(secret).await.secret.data.unwrap();
     let text = |name: &str| String::from_utf8(data[name].0.clone()).unwrap();
     Identity { chain: text("tls.crt"), key: text("tls.key") }
@@ -125,13 +125,13 @@ async fn bundle(shop: &Shop) -> String {
 }
 
 /// The CA that signs now.
-async fn signer(shop: &Shop) -> Certificate {
+pub(crate) async fn signer(shop: &Shop) -> Certificate {
     let found = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
     read_certificates(&found.data.unwrap()["tls.crt"].0).unwrap().remove(0)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the clients live by the real clock")]
-fn today() -> Timestamp {
+pub(crate) fn today() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).unwrap()
 }
 
