@@ -63,6 +63,7 @@ struct Outcome {
 
 /// Has the clients of so many Services call them while the CA is rotated, until everybody has refreshed after that.
 async fn hammered(services: usize, trust: Trust) -> Outcome {
+    // Who refreshes when is drawn anew each time; with the seed of a failure, the same is drawn again.
     let seed = std::env::var("HAMMER_SEED")
         .map_or_else(|_| RandomState::new().build_hasher().finish(), |it| it.parse().unwrap());
     tell(&format!("{services} Services, trusting {trust:?}, HAMMER_SEED={seed}"));

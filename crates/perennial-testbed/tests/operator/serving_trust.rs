@@ -5,12 +5,13 @@
 
 use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{Patch, PatchParams};
 use perennial_core::policy::Policy;
 use perennial_testbed::handshakes::Reason::{Issuer, Name};
 use perennial_testbed::handshakes::{Expected, Question, expect};
 use perennial_testbed::tls::Identity;
-use perennial_x509::{Certificate, read_certificates};
+use perennial_x509::{Certificate, PrivateKey, read_certificates};
 use serde_json::json;
 
 use crate::cluster::Cluster;
@@ -49,6 +50,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     shop.service("db", &[(SECRET_NAME, "db-tls")], true).await;
     shop.once().await;
     let before = Found::now(&shop).await;
+    assert_eq!([kind(&before.web), kind(&before.db), kind(&signing_key(&shop).await)], [old; 3]);
 
     shop.cluster.set_now(today());
     keys(&shop, new).await;
@@ -65,6 +67,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     shop.once().await;
     let after = Found::now(&shop).await;
 
+    assert_eq!([kind(&after.web), kind(&after.db), kind(&signing_key(&shop).await)], [new; 3]);
     let root = signer(&shop).await;
     for identity in [&after.web, &after.db] {
         let chain = read_certificates(identity.chain.as_bytes()).unwrap();
@@ -113,9 +116,22 @@ pub(crate) async fn force(shop: &Shop, reason: &str) {
 
 /// What a server with this Secret serves.
 pub(crate) async fn identity(shop: &Shop, secret: &str) -> Identity {
-    let data = shop.served(secret).await.secret.data.unwrap();
+    read(shop.served(secret).await.secret)
+}
+
+/// The CA that signs now, with its key.
+async fn signing_key(shop: &Shop) -> Identity {
+    read(shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap())
+}
+
+fn read(secret: Secret) -> Identity {
+    let data = secret.data.unwrap();
     let text = |name: &str| String::from_utf8(data[name].0.clone()).unwrap();
     Identity { chain: text("tls.crt"), key: text("tls.key") }
+}
+
+fn kind(identity: &Identity) -> String {
+    PrivateKey::from_pem(identity.key.as_bytes()).unwrap().spec().unwrap().to_string()
 }
 
 /// What clients trust.
@@ -126,8 +142,7 @@ async fn bundle(shop: &Shop) -> String {
 
 /// The CA that signs now.
 pub(crate) async fn signer(shop: &Shop) -> Certificate {
-    let found = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
-    read_certificates(&found.data.unwrap()["tls.crt"].0).unwrap().remove(0)
+    read_certificates(signing_key(shop).await.chain.as_bytes()).unwrap().remove(0)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the clients live by the real clock")]
