@@ -7,6 +7,7 @@ mod cluster;
 mod contract;
 mod faults;
 mod garbage;
+mod hammer;
 mod handed_on;
 mod injection;
 mod install;
@@ -22,6 +23,8 @@ mod recovery;
 mod rights;
 mod service_ca;
 mod serving;
+mod serving_hammered;
+mod serving_trust;
 mod slow;
 mod sources;
 #[path = "../support/mod.rs"]
