@@ -236,13 +236,15 @@ impl Reach {
 
 fn cluster_role(components: &[Component]) -> Value {
     let owners = || components.iter().map(|it| it.owner());
+    let mut operators = vec!["kubeapiservers", "kubecontrollermanagers"];
+    operators.extend(components.contains(&Component::ServiceCa).then_some("servicecas"));
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": NAME},
         "rules": [
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers", "servicecas"], &["get", "list", "watch"]),
+            rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
             rule("config.openshift.io", &["clusteroperators"], &["create"]),
             named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
             named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),

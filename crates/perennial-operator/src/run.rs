@@ -220,7 +220,8 @@ impl<'c> Runner<'c> {
             }
             let wait = match passed {
                 Ok(passed) => {
-                    let wanted = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
+                    let wanted =
+                        Watched::of(self.planner.wiring(), &passed.observation.snapshot, self.serving.is_some());
                     if watching.as_ref().is_none_or(|(watched, _)| *watched != wanted) {
                         watching.take().into_iter().for_each(|(_, task)| task.abort());
                         let task = watch::watch(self.client.clone(), wanted.clone(), self.wake.clone());

@@ -125,6 +125,8 @@ impl<'c> Serving<'c> {
         bases.mark_changed();
         let mut base: Option<Arc<Base>> = None;
         let mut queue = Queue::new();
+        // Who was served before it began once more is not heard of as somebody new.
+        self.index.names().into_iter().for_each(|name| queue.add(name));
         let mut under_way: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
         let mut is_known = false;
         info!("Starting serving certificates");

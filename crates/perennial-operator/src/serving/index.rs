@@ -335,6 +335,11 @@ impl Index {
         self.lock().times.first().map_or(Timestamp::MAX, |(at, _)| *at)
     }
 
+    /// Everybody who asks.
+    pub(super) fn names(&self) -> Vec<ObjectName> {
+        self.lock().services.keys().cloned().collect()
+    }
+
     /// How many ask, and how many of them in vain.
     pub fn count(&self) -> (usize, usize) {
         let state = self.lock();
