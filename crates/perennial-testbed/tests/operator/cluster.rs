@@ -219,6 +219,11 @@ impl Cluster {
         self.real.as_ref().unwrap().client_as_account(namespace, name).await.unwrap()
     }
 
+    /// The same, which is told at once where it should come back later.
+    pub(crate) async fn client_asking_once_as_account(&self, namespace: &str, name: &str) -> Client {
+        self.real.as_ref().unwrap().client_asking_once_as_account(namespace, name).await.unwrap()
+    }
+
     /// Says that the node runs the API server and the controller manager at revision 1, of which nothing was kept.
     pub(crate) async fn run_static_pods(&self) {
         let status = json!({"status": {"nodeStatuses": [{"nodeName": "m0", "currentRevision": 1}]}});
