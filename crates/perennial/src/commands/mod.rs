@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod certs;
+mod consumers;
 mod crds;
 mod explain;
 mod forecast;
@@ -54,6 +55,7 @@ enum Command {
     Explain(explain::Args),
     Forecast(forecast::Args),
     Rotate(rotate::Args),
+    Consumers(consumers::Args),
     Snapshot(snapshot::Args),
     Simulate(simulate::Args),
     Crds(crds::Args),
@@ -74,6 +76,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args, out).map(nothing),
             Command::Forecast(args) => forecast::run(args, out),
             Command::Rotate(args) => rotate::run(args, out),
+            Command::Consumers(args) => consumers::run(args, now, out),
             Command::Snapshot(args) => snapshot::run(args, out).map(nothing),
             Command::Simulate(args) => simulate::run(args, out),
             Command::Crds(args) => crds::run(args, out).map(nothing),
