@@ -56,6 +56,7 @@ bench: ## Measure, each figure beside its limit
 	@tools/ensure kubernetes
 	cargo bench --quiet -p perennial --bench api
 	cargo bench --quiet -p perennial --bench operator
+	cargo bench --quiet -p perennial --bench serving
 
 lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
 	cargo fmt --all --check

@@ -22,12 +22,16 @@ pub const MANAGED_TYPE: &str = "auth.openshift.io/managed-certificate-type";
 pub const FORCED: &str = "perennial.dev/forced-rotation";
 /// The reason of a forced rotation that somebody asks for.
 pub const FORCE: &str = "perennial.dev/force-rotation";
+/// The reason of the last rotation that `ServiceCA` asked for: what OpenShift calls it.
+pub const SERVICE_CA_FORCED: &str = "service-ca.operators.openshift.io/forced-rotation-reason";
 /// Earlier certificates that processes may still hold: by key of the object a list of `{at, certificates}`.
 pub const SUPERSEDED: &str = "perennial.dev/superseded";
 /// When the last few certificates were issued, by key of the object.
 pub const ISSUES: &str = "perennial.dev/issues";
 /// Since when each certificate of a bundle is there and from where it came: by key of the object, by fingerprint.
 pub const PUBLISHED: &str = "perennial.dev/published";
+/// On a signer: keys that nobody is to trust any more, each with `{since, reason}`.
+pub const DISTRUSTED: &str = "perennial.dev/distrusted";
 /// On a Secret that holds the content of another while that is replaced: the name of the other.
 pub const STAGED_FOR: &str = "perennial.dev/staged-for";
 /// Beside it: the uid of the other when it was copied.

@@ -1,8 +1,9 @@
-//! What an administrator may ask of the service CA.
+//! What an administrator may ask of the service CA, and should know about its rotation.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
+use crate::plan::Issue;
 
 /// The row of the service CA.
 pub const ROW: &str = "signing-key";
@@ -50,6 +51,31 @@ pub fn life(catalog: &Catalog, asked: SignedDuration, scale: TimeScale) -> Resul
         return Err(Unsustainable { asked: Days(asked), minimum, shortest: minimum + minimum });
     }
     Ok(Some(u32::try_from(asked.as_secs()).unwrap_or(u32::MAX)))
+}
+
+/// What whoever uses the service CA should know about its rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotation {
+    /// Until when the previous one lasts with whoever knows only that one; none where its key is lost, because then nothing leads
+    /// from it to the new one.
+    pub previous_until: Option<Timestamp>,
+    /// Until when the previous one lasts with whoever has the new bundle.
+    pub bridged_until: Timestamp,
+    /// Before when every pod that uses the previous one must be restarted, where nothing else restarts all of them before then.
+    pub restart_before: Option<Timestamp>,
+}
+
+/// What follows from an issue; none where it is not about the service CA, or that follows none.
+pub fn rotation(catalog: &Catalog, issue: &Issue, now: Timestamp, scale: TimeScale) -> Option<Rotation> {
+    if issue.row != ROW {
+        return None;
+    }
+    let bridged_until = issue.bridged.iter().map(|it| it.validity.not_after).max()?;
+    let previous_until = issue.bridges.iter().map(|it| it.validity.not_after).max();
+    // A rotation that is made when it is due gives everybody the time that they need.
+    let lag = catalog.row(SERVING_ROW).and_then(|row| row.delivery.within()).map(|within| within.scaled(scale));
+    let is_short = |until: &Timestamp| now.duration_until(*until) < lag.unwrap_or_default();
+    Some(Rotation { previous_until, bridged_until, restart_before: previous_until.filter(is_short) })
 }
 
 fn minimum(row: &Row) -> Span {

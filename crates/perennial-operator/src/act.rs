@@ -15,8 +15,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::core::Status;
 use kube_client::{Api, Client, Error};
+use perennial_core::catalog::Component;
 use perennial_core::plan::{Action, CopyItem, Issue, Publication, Step};
 use perennial_core::rules::{BundleState, SecretState};
+use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::trust::CertificateId;
 use perennial_core::wiring::Wiring;
@@ -55,6 +57,8 @@ pub struct Done {
     pub made: Option<Made>,
     /// How many earlier certificates it no longer remembers, because there is no room for them.
     pub forgotten: usize,
+    /// What a rotation of the service CA means for those who use it.
+    pub rotation: Option<service_ca::Rotation>,
 }
 
 /// A certificate that was made.
@@ -232,14 +236,21 @@ impl Actor {
             set(secret, &read::key_name(issue.slot.key()), Some(key.as_bytes().to_vec()));
             let text = |list: &[Certificate]| list.iter().map(Certificate::to_pem).collect::<String>().into_bytes();
             set(secret, read::BRIDGES, (!bridges.is_empty()).then(|| text(&bridges)));
-            set(secret, read::BRIDGED, (!bridged.is_empty()).then(|| text(&bridged)));
+            let has_bundle = row.is_some_and(|row| row.component == Component::ServiceCa && row.cross_signed);
+            let apart = (!bridged.is_empty() && !has_bundle).then(|| text(&bridged));
+            set(secret, read::BRIDGED, apart);
+            if has_bundle {
+                let bundle = [text(std::slice::from_ref(&certificate)), text(&bridged)].concat();
+                set(secret, read::CA_BUNDLE, (!bridged.is_empty()).then_some(bundle));
+            }
             if let Some(row) = row {
                 metadata::describe(&mut secret.metadata, wiring.catalog, row, &certificate, after.settings.time_scale);
             }
             forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
         let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
-        Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten }, after))
+        let rotation = service_ca::rotation(wiring.catalog, issue, after.taken_at, after.settings.time_scale);
+        Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten, rotation }, after))
     }
 
     async fn publish(
@@ -290,13 +301,13 @@ impl Actor {
         let change = |map: &mut ConfigMap| {
             for (slot, id, state, text) in &texts {
                 map.data.get_or_insert_default().insert(slot.key().to_owned(), text.clone());
-                metadata::describe_bundle(&mut map.metadata, wiring.catalog.bundle(id));
+                metadata::describe_bundle(&mut map.metadata, wiring.catalog, wiring.catalog.bundle(id));
                 let annotations = map.metadata.annotations.get_or_insert_default();
                 memory::write_published(annotations, slot.key(), state, library);
             }
         };
         let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
-        Ok((Done { object, created, made: None, forgotten: 0 }, after))
+        Ok((Done { object, created, made: None, forgotten: 0, rotation: None }, after))
     }
 
     /// Writes an object as it is, with the type, the labels and the annotations that it should have.
@@ -327,11 +338,11 @@ impl Actor {
             let current = self.current_config_map(&observation.objects, &object).await?;
             let after = self.after(observation, step);
             let bundle = wiring.bundle_in(slot).map(|wired| wired.bundle);
-            let change = |map: &mut ConfigMap| metadata::describe_bundle(&mut map.metadata, bundle);
+            let change = |map: &mut ConfigMap| metadata::describe_bundle(&mut map.metadata, wiring.catalog, bundle);
             let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
             (object, created, after)
         };
-        Ok((Done { object, created, made: None, forgotten: 0 }, after))
+        Ok((Done { object, created, made: None, forgotten: 0, rotation: None }, after))
     }
 
     async fn copy_secret(
@@ -386,7 +397,7 @@ impl Actor {
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
         let created = self.put_secret(&mut observation.objects, &object, current, type_, change).await?;
-        Ok((Done { object, created, made: None, forgotten }, after))
+        Ok((Done { object, created, made: None, forgotten, rotation: None }, after))
     }
 
     async fn read_secret(&self, object: &ObjectRef) -> Result<Secret, ActError> {

@@ -1,10 +1,15 @@
 //! What people ask of whoever keeps a cluster, written where it is found.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{Patch, PatchParams};
-use kube_client::{Api, Client, Error};
-use perennial_api::annotations::FORCE;
+use kube_client::{Api, Client, Error, ResourceExt};
+use perennial_api::annotations::{DISTRUSTED, FORCE};
 use perennial_core::catalog::ObjectName;
+use perennial_core::trust::KeyId;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// Asks for a new certificate in a Secret, for a reason that counts once.
@@ -12,4 +17,33 @@ pub async fn rotate(client: &Client, secret: &ObjectName, reason: &str) -> Resul
     let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace);
     let asked = json!({"metadata": {"annotations": {FORCE: reason}}});
     api.patch(&secret.name, &PatchParams::default(), &Patch::Merge(&asked)).await.map(drop)
+}
+
+/// That nobody is to trust a key any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Distrust {
+    /// Since when.
+    pub since: Timestamp,
+    /// Why.
+    pub reason: String,
+}
+
+/// The keys that somebody wants to be trusted no longer, as a signer's annotations have them. What cannot be read says nothing.
+pub fn distrusted(annotations: &BTreeMap<String, String>) -> BTreeMap<KeyId, Distrust> {
+    annotations.get(DISTRUSTED).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Asks that nobody trusts these keys of a signer any more. Who was distrusted before stays so since then.
+pub async fn distrust(client: &Client, signer: &ObjectName, keys: &[KeyId], asked: &Distrust) -> Result<(), Error> {
+    let api = Api::<Secret>::namespaced(client.clone(), &signer.namespace);
+    let found = api.get(&signer.name).await?;
+    let mut all = distrusted(found.annotations());
+    for key in keys {
+        all.entry(key.clone()).or_insert_with(|| asked.clone());
+    }
+    let text = serde_json::to_string(&all).map_err(Error::SerdeError)?;
+    // On the very version that was read: two who ask at the same time are both heard.
+    let version = found.resource_version();
+    let asked = json!({"metadata": {"resourceVersion": version, "annotations": {DISTRUSTED: text}}});
+    api.patch(&signer.name, &PatchParams::default(), &Patch::Merge(&asked)).await.map(drop)
 }

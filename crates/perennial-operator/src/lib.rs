@@ -24,6 +24,7 @@ pub mod rbac;
 mod read;
 pub mod run;
 pub mod self_test;
+mod service_ca;
 pub mod serving;
 pub mod status;
 pub mod tell;

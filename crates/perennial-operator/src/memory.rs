@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use jiff::Timestamp;
-use perennial_api::annotations::{FORCED, ISSUED_AT, ISSUES, PUBLISHED, SUPERSEDED};
+use perennial_api::annotations::{FORCED, ISSUED_AT, ISSUES, PUBLISHED, SERVICE_CA_FORCED, SUPERSEDED};
 use perennial_core::rules::{BundleState, Published, SecretState};
 use perennial_core::snapshot::Slot;
 use perennial_core::trust::CertificateId;
@@ -37,6 +37,8 @@ pub(crate) struct SecretMemory {
     pub(crate) issued_at: Option<Timestamp>,
     /// The reason of the last forced rotation.
     pub(crate) forced: Option<String>,
+    /// The reason of the last one that a resource asked for; so far only `ServiceCA` can.
+    pub(crate) requested: Option<String>,
     /// What was there before.
     pub(crate) superseded: Vec<Past>,
     /// When the last few were issued.
@@ -88,6 +90,7 @@ impl SecretMemory {
         SecretMemory {
             issued_at: annotations.get(ISSUED_AT).and_then(|text| text.parse().ok()),
             forced: annotations.get(FORCED).cloned(),
+            requested: annotations.get(SERVICE_CA_FORCED).cloned(),
             superseded: superseded.into_iter().filter_map(past).collect(),
             issues: keyed(annotations, ISSUES).remove(key).unwrap_or_default(),
         }
@@ -103,6 +106,7 @@ impl SecretMemory {
         SecretMemory {
             issued_at: state.issued_at,
             forced: state.forced.clone(),
+            requested: state.requested.clone(),
             superseded: superseded.collect(),
             issues: state.issues.clone(),
         }
@@ -112,6 +116,7 @@ impl SecretMemory {
     pub(crate) fn write(&self, annotations: &mut Annotations, key: &str) -> usize {
         set(annotations, ISSUED_AT, self.issued_at.map(|at| at.to_string()));
         set(annotations, FORCED, self.forced.clone());
+        set(annotations, SERVICE_CA_FORCED, self.requested.clone());
         let raw = |past: &Past| RawPast {
             at: past.at,
             certificates: past.certificates.iter().map(|it| BASE64_STANDARD.encode(it.der())).collect(),

@@ -11,6 +11,7 @@ use perennial_core::catalog::{Catalog, Row};
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
 use perennial_core::plan::{Action, Planner, Step};
+use perennial_core::service_ca;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -39,6 +40,7 @@ pub struct Metrics<'c> {
     duration: Family<Took, Histogram>,
     expiry: Family<Place, Gauge>,
     next_rotation: Family<Place, Gauge>,
+    service_ca_expiry: Gauge,
     clock: Clock,
     /// When the last pass ended, in seconds; the beginning of time before the first.
     last_pass: AtomicI64,
@@ -107,6 +109,9 @@ impl<'c> Metrics<'c> {
         registry.register(format!("{name}_expiry_timestamp_seconds"), help, expiry.clone());
         let help = "When a certificate is replaced, if nothing happens before";
         registry.register(format!("{name}_next_rotation_timestamp_seconds"), help, next_rotation.clone());
+        let service_ca_expiry = Gauge::default();
+        let help = "When the current service CA expires; 0 until that is known";
+        registry.register("service_ca_expiry_time_seconds", help, service_ca_expiry.clone());
         let started = clock();
         Metrics {
             catalog,
@@ -116,6 +121,7 @@ impl<'c> Metrics<'c> {
             duration,
             expiry,
             next_rotation,
+            service_ca_expiry,
             clock,
             last_pass: AtomicI64::new(i64::MIN),
             is_ready: AtomicBool::new(false),
@@ -187,7 +193,11 @@ impl<'c> Metrics<'c> {
         };
         self.info.get_or_create(&info).set(1);
         let place = Place { certificate_name, component, namespace: object.namespace, secret: object.name };
-        self.expiry.get_or_create(&place).set(state.certificate.validity.not_after.as_second());
+        let expiry = state.certificate.validity.not_after.as_second();
+        self.expiry.get_or_create(&place).set(expiry);
+        if entry.row.id == service_ca::ROW {
+            self.service_ca_expiry.set(expiry);
+        }
         if let Some(next) = entry.next_rotation {
             self.next_rotation.get_or_create(&place).set(next.at.as_second());
         }

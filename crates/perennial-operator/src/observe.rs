@@ -16,16 +16,18 @@ use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, Object
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::serving::{self, Request};
 use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
-use perennial_core::trust::{CertificateId, Certificates};
+use perennial_core::trust::{CertificateId, Certificates, KeyId};
 use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
 
 use crate::act::{TLS, metadata};
+use crate::ask;
 use crate::brief;
 use crate::cluster::{self, ClusterState};
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
 use crate::read::{self, FoundBundle, FoundSecret};
+use crate::service_ca;
 use crate::serving::Index;
 
 /// How many objects are read at once.
@@ -64,6 +66,8 @@ pub struct Observation {
     pub objects: Objects,
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
+    /// Components that are left alone because a resource asks for that, or nobody can say whether it does.
+    pub unmanaged: BTreeMap<&'static str, String>,
     /// What somebody should look at.
     pub troubles: Vec<Trouble>,
 }
@@ -91,11 +95,11 @@ impl std::fmt::Display for Trouble {
 }
 
 /// The components whose certificates are kept, so far.
-pub const KEPT: [Component; 2] = [Component::KubeApiserver, Component::KubeControllerManager];
+pub const KEPT: [Component; 3] = [Component::KubeApiserver, Component::KubeControllerManager, Component::ServiceCa];
 
 impl Default for View {
     fn default() -> View {
-        let others = [Component::Etcd, Component::ServiceCa].map(|component| component.owner().to_owned());
+        let others = [Component::Etcd].map(|component| component.owner().to_owned());
         let settings = Settings { left_alone: others.into(), ..Settings::default() };
         View { settings, service_domain: "cluster.local".to_owned(), services: Services::All }
     }
@@ -123,6 +127,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.policy = policy;
+    let unmanaged = service_ca::heed(client, wiring.catalog, &mut snapshot.settings, &mut troubles).await?;
     services(client, view, &mut snapshot, &mut troubles).await?;
     snapshot.complete(wiring);
 
@@ -178,8 +183,9 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             }
         }
     }
+    snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
-    Ok(Observation { rotation_base, ..gathered.finish(snapshot, troubles) })
+    Ok(Observation { rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
 }
 
 /// The Services that ask for a certificate. Where nobody knows which do, everything that they need is left alone.
@@ -194,7 +200,10 @@ async fn services(
         return Ok(());
     }
     let found = match &view.services {
-        Services::Few(index) => index.representatives(),
+        Services::Few(index) => {
+            troubles.extend(index.trouble().map(|text| Trouble { namespace: None, text }));
+            index.representatives()
+        }
         Services::All => match listed(client).await {
             Ok(found) => Some(found),
             Err(error) => {
@@ -340,7 +349,7 @@ fn undescribed(
             continue;
         };
         let mut wanted = map.metadata.clone();
-        metadata::describe_bundle(&mut wanted, Some(wired.bundle));
+        metadata::describe_bundle(&mut wanted, wiring.catalog, Some(wired.bundle));
         if wanted != map.metadata {
             found.insert(slot.clone());
         }
@@ -370,6 +379,7 @@ struct Gathered {
     held: held::Found,
     writers: BTreeMap<Slot, String>,
     asked: BTreeMap<Slot, String>,
+    distrusted: BTreeMap<KeyId, Timestamp>,
 }
 
 impl Gathered {
@@ -381,6 +391,8 @@ impl Gathered {
         if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
             self.asked.insert(slot.clone(), reason.clone());
         }
+        let distrusted = ask::distrusted(secret.annotations());
+        self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
         let found = read::secret(secret, place);
         if let Observed::Present(found) = &found {
             let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
@@ -400,7 +412,8 @@ impl Gathered {
             Err(obstacle) => Observed::Unknown { why: obstacle.to_string() },
         };
         if let Observed::Present(found) = &found {
-            self.keep([&found.certificate].into_iter().chain(&found.chain));
+            let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
+            self.keep([&found.certificate].into_iter().chain(&found.chain).chain(past));
         }
         self.secrets.insert(slot.clone(), found);
     }
@@ -443,7 +456,8 @@ impl Gathered {
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
         snapshot.undescribed = self.undescribed;
-        Observation { snapshot, library: self.library, objects: self.objects, rotation_base: None, troubles }
+        let (rotation_base, unmanaged) = Default::default();
+        Observation { snapshot, library: self.library, objects: self.objects, rotation_base, unmanaged, troubles }
     }
 }
 
@@ -463,16 +477,20 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
         let mut ids = ids(&past.certificates).into_iter();
         Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at })
     });
+    // Whatever else is kept beside it is not trusted for that.
+    let is_bridged =
+        |id: &CertificateId| known.get(id).is_some_and(|it| it.signed_by == Some(certificate.subject.clone()));
     SecretState {
         issued_at: found.memory.issued_at,
         not_after: found.not_after,
         not_before: found.not_before,
         names_issuer: found.names_issuer,
         forced: found.memory.forced.clone(),
+        requested: found.memory.requested.clone(),
         chain: ids(&found.chain),
         subject: Some(found.certificate.facts().subject.der().to_vec()),
         bridges: ids(&found.bridges),
-        bridged: ids(&found.bridged),
+        bridged: found.bridged.iter().map(trust::id).filter(is_bridged).collect(),
         superseded: superseded.collect(),
         issues: found.memory.issues.clone(),
         certificate,

@@ -13,14 +13,19 @@ use crate::observe::KEPT;
 /// What everything of ours is called.
 pub const NAME: &str = "perennial";
 
-/// The account of the operator in a namespace, and the roles that it needs, as objects to apply.
+/// The account of the operator in a namespace, and the roles that it needs to keep everything, as objects to apply.
 pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
+    objects_for(catalog, namespace, &KEPT)
+}
+
+/// The same to keep these components only.
+pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": namespace},
     });
-    let mut objects = vec![account, cluster_role(), binding("ClusterRole", None, namespace)];
-    let reach = Reach::of(catalog, |component| KEPT.contains(&component));
+    let mut objects = vec![account, cluster_role(components), binding("ClusterRole", None, namespace)];
+    let reach = Reach::of(catalog, |component| components.contains(&component));
     for name in reach.namespaces() {
         objects.extend([role(name, &reach.rules(name)), binding("Role", Some(name), namespace)]);
     }
@@ -38,6 +43,9 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": format!("{NAME}-leader")},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }));
+    if components.contains(&Component::ServiceCa) {
+        objects.extend(serving(namespace));
+    }
     objects
 }
 
@@ -54,49 +62,58 @@ impl Kept {
     }
 }
 
+/// What giving certificates to Services takes: every Service may ask, and its Secret is beside it.
+fn serving(namespace: &str) -> Vec<Value> {
+    let name = format!("{NAME}-serving");
+    let rules = [
+        rule("", &["services"], &["list", "watch", "patch"]),
+        // Nothing is ever deleted, not even what stands in the way.
+        rule("", &["secrets"], &["get", "list", "watch", "create", "update"]),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&name, &rules, namespace)
+}
+
 /// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
 pub fn injection(namespace: &str) -> Vec<Value> {
     let name = format!("{NAME}-ca-injection");
     let targets = &["get", "list", "watch", "patch"];
     let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let rules = [
+        rule("", &["configmaps"], &["get", "list", "watch", "update"]),
+        rule("apiregistration.k8s.io", &["apiservices"], targets),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
+        rule("admissionregistration.k8s.io", webhooks, targets),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&name, &rules, namespace)
+}
+
+/// A role in the whole cluster, bound to the account.
+fn bound(name: &str, rules: &[Value], namespace: &str) -> Vec<Value> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name},
-        "rules": [
-            rule("", &["configmaps"], &["get", "list", "watch", "update"]),
-            rule("apiregistration.k8s.io", &["apiservices"], targets),
-            rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
-            rule("admissionregistration.k8s.io", webhooks, targets),
-            rule("", &["events"], &["create"]),
-        ],
+        "rules": rules,
     });
-    let binding = cluster_wide_binding(&name, namespace);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+    });
     vec![role, binding]
 }
 
 /// What making the ConfigMap that asks for that bundle takes, in every namespace: it is looked at by its name alone.
 pub fn publication(namespace: &str) -> Vec<Value> {
-    let name = format!("{NAME}-ca-publication");
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [
-            rule("", &["namespaces"], &["list", "watch"]),
-            named("", &["configmaps"], &["list", "watch"], [LEGACY_NAME]),
-            rule("", &["configmaps"], &["create"]),
-            rule("", &["events"], &["create"]),
-        ],
-    });
-    vec![role, cluster_wide_binding(&name, namespace)]
-}
-
-fn cluster_wide_binding(role: &str, namespace: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
-    })
+    let rules = [
+        rule("", &["namespaces"], &["list", "watch"]),
+        named("", &["configmaps"], &["list", "watch"], [LEGACY_NAME]),
+        rule("", &["configmaps"], &["create"]),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&format!("{NAME}-ca-publication"), &rules, namespace)
 }
 
 /// What whoever reads the metrics needs: to be bound by those who know who that is.
@@ -119,11 +136,14 @@ struct Reach {
     secrets: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// The same for ConfigMaps.
     maps: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// Where people look for what the operators of what is kept have to say.
+    operators: BTreeSet<&'static str>,
 }
 
 impl Reach {
     fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
-        let mut reach = Reach::default();
+        let operators = KEPT.into_iter().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
+        let mut reach = Reach { operators: operators.collect(), ..Reach::default() };
         for row in &catalog.rows {
             let home = match row.home {
                 Home::Secret(object) => Some(object),
@@ -169,7 +189,7 @@ impl Reach {
 
     fn namespaces(&self) -> BTreeSet<&'static str> {
         let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
-        looked_at.chain([ROTATION_BASE.namespace]).collect()
+        looked_at.chain([ROTATION_BASE.namespace]).chain(self.operators.iter().copied()).collect()
     }
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
@@ -191,8 +211,11 @@ impl Reach {
         if self.kept_secrets.contains(namespace) {
             rules.push(rule("", &["secrets"], &["delete"]));
         }
-        if self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace) {
+        let has_kept = self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace);
+        if has_kept || self.operators.contains(namespace) {
             rules.push(rule("", &["events"], &["create"]));
+        }
+        if has_kept {
             rules.push(rule("", &["pods"], &["get"]));
         }
         if namespace == ROTATION_BASE.namespace {
@@ -202,17 +225,20 @@ impl Reach {
     }
 }
 
-fn cluster_role() -> Value {
+fn cluster_role(components: &[Component]) -> Value {
+    let owners = || components.iter().map(|it| it.owner());
+    let mut operators = vec!["kubeapiservers", "kubecontrollermanagers"];
+    operators.extend(components.contains(&Component::ServiceCa).then_some("servicecas"));
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": NAME},
         "rules": [
             rule("", &["nodes"], &["list", "watch"]),
             rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &["kubeapiservers", "kubecontrollermanagers"], &["get", "list", "watch"]),
+            rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
             rule("config.openshift.io", &["clusteroperators"], &["create"]),
-            named("config.openshift.io", &["clusteroperators"], &["get"], KEPT.map(|it| it.owner())),
-            named("config.openshift.io", &["clusteroperators/status"], &["update"], KEPT.map(|it| it.owner())),
+            named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
+            named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),
             // Who asks for metrics, and whether they may.
             rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
             rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),

@@ -13,6 +13,8 @@ use crate::memory::{self, Annotations, SecretMemory};
 pub(crate) const BRIDGES: &str = "intermediate-ca.crt";
 /// The key of a signer's Secret with those that it followed, signed by it.
 pub(crate) const BRIDGED: &str = "cross-signed-ca.crt";
+/// The same where the original operator looks for it: the signer itself first, then those that it followed.
+pub(crate) const CA_BUNDLE: &str = "ca-bundle.crt";
 
 /// A certificate with everything that was written down about it. Its key was looked at and is not here.
 #[derive(Debug)]
@@ -54,11 +56,13 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     };
     // What is damaged here is made again with the next rotation, and until then as good as not there.
     let beside = |key: &str| data(secret, key).and_then(|pem| read_certificates(pem).ok()).unwrap_or_default();
+    let mut bridged = beside(BRIDGED);
+    bridged.extend(beside(CA_BUNDLE).into_iter().filter(|it| *it != certificate));
     Observed::Present(FoundSecret {
         certificate,
         chain: certificates.collect(),
         bridges: beside(BRIDGES),
-        bridged: beside(BRIDGED),
+        bridged,
         not_after: instant(annotations, NOT_AFTER),
         not_before: instant(annotations, NOT_BEFORE),
         names_issuer: annotations.get(ISSUER).is_some_and(|issuer| !issuer.is_empty()),

@@ -142,7 +142,8 @@ impl<'c> Runner<'c> {
         let Some(base) = base else { return };
         let mut settled = pin!(serving.settled(&base));
         while !self.keeper.is_stopping() {
-            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() {
+            // Who cannot look does not look for ever: it is told with the pass.
+            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() || serving.index().trouble().is_some() {
                 return;
             }
         }
@@ -219,7 +220,8 @@ impl<'c> Runner<'c> {
             }
             let wait = match passed {
                 Ok(passed) => {
-                    let wanted = Watched::of(self.planner.wiring(), &passed.observation.snapshot);
+                    let wanted =
+                        Watched::of(self.planner.wiring(), &passed.observation.snapshot, self.serving.is_some());
                     if watching.as_ref().is_none_or(|(watched, _)| *watched != wanted) {
                         watching.take().into_iter().for_each(|(_, task)| task.abort());
                         let task = watch::watch(self.client.clone(), wanted.clone(), self.wake.clone());
@@ -299,6 +301,7 @@ impl<'c> Runner<'c> {
         }
         let circumstances =
             Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
+        self.listeners.0.held_back(passed).await;
         let mut told = BTreeSet::new();
         for component in KEPT {
             let other = status::other_writer(self.planner, component, &passed.report);
@@ -309,7 +312,10 @@ impl<'c> Runner<'c> {
                     told.insert(component.owner());
                     claims
                 }
-                (None, None) => continue,
+                (None, None) => match status::unmanaged(self.planner, component, &passed.observation) {
+                    Some(claims) => claims,
+                    None => continue,
+                },
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);

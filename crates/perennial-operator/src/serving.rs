@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll};
-use futures_util::{FutureExt, StreamExt, future};
+use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret, Service as KubeService};
 use kube_client::core::PartialObjectMeta;
@@ -34,6 +34,7 @@ use tracing::{debug, info, warn};
 pub use self::base::Base;
 pub use self::index::Index;
 use self::look::Signer;
+use crate::brief;
 use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
@@ -62,8 +63,9 @@ enum Outcome {
 
 /// What was heard.
 enum Heard {
-    Services(Event<KubeService>),
-    Secrets(Event<PartialObjectMeta<Secret>>),
+    Failure(String),
+    Services(Box<Event<KubeService>>),
+    Secrets(Box<Event<PartialObjectMeta<Secret>>>),
 }
 
 /// What was under way.
@@ -123,6 +125,8 @@ impl<'c> Serving<'c> {
         bases.mark_changed();
         let mut base: Option<Arc<Base>> = None;
         let mut queue = Queue::new();
+        // Who was served before it began once more is not heard of as somebody new.
+        self.index.names().into_iter().for_each(|name| queue.add(name));
         let mut under_way: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
         let mut is_known = false;
         info!("Starting serving certificates");
@@ -195,29 +199,24 @@ impl<'c> Serving<'c> {
     }
 
     fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
+        let index = &self.index;
         let changed = match heard {
-            Heard::Services(Event::Init) => {
-                self.index.services_begin();
+            Heard::Failure(why) => {
+                index.fails(why);
                 Vec::new()
             }
-            Heard::Services(Event::InitApply(service) | Event::Apply(service)) => {
-                self.index.service(service).into_iter().collect()
-            }
-            Heard::Services(Event::Delete(service)) => {
-                self.index.service_gone(&service.metadata);
-                Vec::new()
-            }
-            Heard::Services(Event::InitDone) => {
-                self.index.services_end();
-                Vec::new()
-            }
-            Heard::Secrets(Event::Init) => {
-                self.index.secrets_begin();
-                Vec::new()
-            }
-            Heard::Secrets(Event::InitApply(secret) | Event::Apply(secret)) => self.index.secret(&secret.metadata),
-            Heard::Secrets(Event::Delete(secret)) => self.index.secret_gone(&secret.metadata),
-            Heard::Secrets(Event::InitDone) => self.index.secrets_end(),
+            Heard::Services(event) => match *event {
+                Event::Init => index.services_begin(),
+                Event::InitApply(service) | Event::Apply(service) => index.service(service).into_iter().collect(),
+                Event::Delete(service) => index.service_gone(&service.metadata),
+                Event::InitDone => index.services_end(),
+            },
+            Heard::Secrets(event) => match *event {
+                Event::Init => index.secrets_begin(),
+                Event::InitApply(secret) | Event::Apply(secret) => index.secret(&secret.metadata),
+                Event::Delete(secret) => index.secret_gone(&secret.metadata),
+                Event::InitDone => index.secrets_end(),
+            },
         };
         changed.into_iter().for_each(|name| queue.add(name));
     }
@@ -226,10 +225,10 @@ impl<'c> Serving<'c> {
         let services = watcher(Api::<KubeService>::all(self.client.clone()), watcher::Config::default());
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
-        all.push(
-            services.default_backoff().filter_map(|it| future::ready(understood(it).map(Heard::Services))).boxed(),
-        );
-        all.push(secrets.default_backoff().filter_map(|it| future::ready(understood(it).map(Heard::Secrets))).boxed());
+        let services = services.default_backoff().map(|it| understood("Services", it));
+        all.push(services.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Services(Box::new(event)))).boxed());
+        let secrets = secrets.default_backoff().map(|it| understood("Secrets", it));
+        all.push(secrets.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Secrets(Box::new(event)))).boxed());
         all
     }
 
@@ -276,12 +275,15 @@ fn settle(
     None
 }
 
-fn understood<T>(event: Result<T, watcher::Error>) -> Option<T> {
-    match event {
-        Ok(event) => Some(event),
-        Err(error) => {
-            debug!(%error, "a watch was interrupted");
-            None
-        }
-    }
+fn understood<T>(what: &str, event: Result<T, watcher::Error>) -> Result<T, String> {
+    event.map_err(|error| {
+        debug!(%error, what, "a watch was interrupted");
+        let why = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => brief(&error),
+            other => other.to_string(),
+        };
+        format!("{what} cannot be watched: {why}")
+    })
 }

@@ -18,7 +18,7 @@ use perennial_core::verify::{self, Checked, State};
 use crate::FIELD_MANAGER;
 use crate::act::ActError;
 use crate::observe::{Observation, Trouble};
-use crate::tell::component_named;
+use crate::tell::{self, component_named};
 
 /// What a condition says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,20 @@ pub fn other_writer<'a>(planner: &Planner<'_>, component: Component, report: &'a
 pub fn stands_back(why: &Waiting) -> Claim {
     let message = format!("{why}; nothing of this component is written here: --take-over is the hand-over");
     claim(STANDS_BACK, true, "OtherWriter", message)
+}
+
+/// That a component is left alone because a resource asks for that; none where none does.
+pub fn unmanaged(planner: &Planner<'_>, component: Component, observation: &Observation) -> Option<Vec<Claim>> {
+    let why = observation.unmanaged.get(component.owner())?;
+    let catalog = planner.wiring().catalog;
+    let stands_back = claim(STANDS_BACK, true, "Unmanaged", format!("{why}: its certificates are left as they are"));
+    let troubles = observation.troubles.iter().filter(|it| concerns(catalog, component, it));
+    let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
+    let degraded = match troubles.is_empty() {
+        true => claim("Degraded", false, "Unmanaged", why.clone()),
+        false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
+    };
+    Some(vec![stands_back, degraded])
 }
 
 /// How a component is. None where somebody else keeps it: then it is theirs to say.
@@ -131,8 +145,21 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
             None => claim(type_, true, "DefaultCertRotationBase", String::new()),
         });
     }
+    if component == Component::ServiceCa {
+        claims.push(held_back(catalog, component, now.report));
+    }
     claims.extend(domains(planner, component, now, &edges));
     Some(claims)
+}
+
+/// Whether a rotation that somebody asks for waits for those who have not come to the last one.
+fn held_back(catalog: &Catalog, component: Component, report: &Report) -> Claim {
+    let ours = report.waiting.iter().filter(|it| component_named(catalog, it.name) == Some(component));
+    let waiting: Vec<String> = ours.filter_map(tell::held_back).collect();
+    match waiting.is_empty() {
+        true => claim("RotationHeldBack", false, "AsExpected", String::new()),
+        false => claim("RotationHeldBack", true, "Unrefreshed", waiting.join("; ")),
+    }
 }
 
 /// One condition for each signer with everything below it.

@@ -11,15 +11,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube_client::api::PostParams;
 use kube_client::{Api, Client};
 use perennial_core::catalog::{Catalog, Component, Signer};
-use perennial_core::plan::{Action, Step};
-use perennial_core::rules::Reason;
+use perennial_core::plan::{Action, Pending, Step};
+use perennial_core::rules::{Reason, Waiting};
+use perennial_core::service_ca::Rotation;
+use perennial_core::snapshot::Slot;
 use tracing::{debug, info, warn};
 
 use crate::FIELD_MANAGER;
 use crate::act::{ActError, Done};
 use crate::brief;
 use crate::objects::{Kind, ObjectRef, Objects, Seen};
-use crate::pass::{Clock, Listener};
+use crate::pass::{Clock, Listener, Passed};
 use crate::read;
 
 /// Tells by events and by the log.
@@ -29,6 +31,8 @@ pub struct Teller<'c> {
     clock: Clock,
     /// What was told last of objects that were not written since, and when.
     said: Mutex<Said>,
+    /// What was told last of rotations that are held back.
+    held_back: Mutex<BTreeMap<Slot, String>>,
 }
 
 /// By object and reason.
@@ -50,7 +54,7 @@ struct Message<'m> {
 impl<'c> Teller<'c> {
     /// Tells about the certificates of a catalog.
     pub fn new(catalog: &'c Catalog, client: Client, clock: Clock) -> Teller<'c> {
-        Teller { catalog, client, clock, said: Mutex::default() }
+        Teller { catalog, client, clock, said: Mutex::default(), held_back: Mutex::default() }
     }
 
     /// That somebody else keeps a component, which is therefore left alone.
@@ -60,6 +64,26 @@ impl<'c> Teller<'c> {
         if let Some(involved) = operator(component) {
             self.post(involved, true, "OtherWriter", &text).await;
         }
+    }
+
+    /// That somebody asks for a rotation which waits for those who have not come to the last one. It may wait for a year, so it is told
+    /// once.
+    pub(crate) async fn held_back(&self, passed: &Passed) {
+        let mut waiting = BTreeMap::new();
+        for pending in &passed.report.waiting {
+            let Some(text) = held_back(pending) else { continue };
+            let was_said =
+                self.held_back.lock().unwrap_or_else(PoisonError::into_inner).get(&pending.slot) == Some(&text);
+            if !was_said {
+                let object = &ObjectRef::secret(pending.slot.object());
+                let (seen, reason) = (passed.observation.objects.get(object), "RotationHeldBack");
+                let component = component_named(self.catalog, pending.name);
+                let message = Message { object, seen, component, is_warning: true, reason, text: text.clone() };
+                self.emit(message).await;
+            }
+            waiting.insert(pending.slot.clone(), text);
+        }
+        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     /// In the log, on the object, and in the namespace of its operator.
@@ -180,6 +204,12 @@ impl<'c> Teller<'c> {
         }
         let component = self.component(step);
         self.emit(Message { object, seen: objects.get(object), component, is_warning: false, reason, text }).await;
+        if let (Action::Issue(issue), Some(rotation)) = (&step.action, &done.rotation) {
+            let is_warning = rotation.previous_until.is_none();
+            let text = service_ca_rotated(&issue.reason, rotation);
+            let (seen, reason) = (objects.get(object), "ServiceCARotated");
+            self.emit(Message { object, seen, component, is_warning, reason, text }).await;
+        }
         // Whatever is told of it from now on is new.
         self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|(said, _), _| said != object);
     }
@@ -232,6 +262,53 @@ pub(crate) fn component_named(catalog: &Catalog, name: &str) -> Option<Component
     row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
 }
 
+/// Why a rotation that somebody asks for is held back, and what can be done about it; none where it is not.
+pub(crate) fn held_back(pending: &Pending) -> Option<String> {
+    let Waiting::Unrefreshed { since, until } = pending.waiting else { return None };
+    let name = pending.slot.object_text();
+    let asked = match &pending.reason {
+        Some(Reason::Forced { reason }) => format!(" for the reason {reason:?}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "the rotation of {name}{asked} waits until {until}: whoever was not restarted since the last one, of {since}, may know only what \
+         was there before. `perennial consumers service-ca` lists them; `perennial rotate service-ca --reason REASON --yes` \
+         does not wait for them"
+    ))
+}
+
+/// What is told of a rotation of the service CA.
+fn service_ca_rotated(reason: &Reason, rotation: &Rotation) -> String {
+    let why = match reason {
+        Reason::Forced { reason } => format!("Forcing service CA rotation due to reason {reason:?}."),
+        Reason::PastRefresh { .. } | Reason::PastEightyPercent { .. } => {
+            "Rotating service CA due to less than the minimum being left of its validity.".to_owned()
+        }
+        other => format!("Replacing service CA: {other}."),
+    };
+    let Rotation { previous_until, bridged_until, restart_before } = rotation;
+    let until = match previous_until {
+        Some(until) if until < bridged_until => {
+            format!(
+                "The previous CA will be trusted until {until}, and until {bridged_until} by whoever has read the new bundle."
+            )
+        }
+        Some(until) => format!("The previous CA will be trusted until {until}."),
+        None => format!(
+            "The key of the previous CA is gone, so nothing leads from it to the new one: whoever knows only the previous CA refuses \
+             every certificate of the new one until it has read the new bundle. Whoever has read it trusts the previous CA until \
+             {bridged_until}. `perennial consumers service-ca` lists who has to be restarted."
+        ),
+    };
+    let restart = restart_before.map(|before| {
+        format!(
+            " That is sooner than pods are restarted anyway: every pod that uses it must be restarted once before {before}. \
+             `perennial consumers service-ca` lists them."
+        )
+    });
+    format!("{why} {until}{}", restart.unwrap_or_default())
+}
+
 fn object_of(step: &Step) -> ObjectRef {
     let slots = step.slots();
     let name = slots.first().map(|slot| slot.object()).expect("a step is about an object");
@@ -252,19 +329,8 @@ fn operator(component: Component) -> Option<ObjectReference> {
     Some(ObjectReference {
         api_version: Some("apps/v1".to_owned()),
         kind: Some("Deployment".to_owned()),
-        namespace: Some(operator_namespace(component)?.to_owned()),
+        namespace: Some(component.operator_namespace()?.to_owned()),
         name: Some(component.operator().to_owned()),
         ..ObjectReference::default()
     })
-}
-
-/// Where the operator of a component lives.
-fn operator_namespace(component: Component) -> Option<&'static str> {
-    match component {
-        Component::Installer => None,
-        Component::KubeApiserver => Some("openshift-kube-apiserver-operator"),
-        Component::KubeControllerManager => Some("openshift-kube-controller-manager-operator"),
-        Component::Etcd => Some("openshift-etcd-operator"),
-        Component::ServiceCa => Some("openshift-service-ca-operator"),
-    }
 }

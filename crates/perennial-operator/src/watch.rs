@@ -12,7 +12,7 @@ use kube_client::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
-use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki::Pki;
 use perennial_core::catalog::{Instance, ObjectName};
 use perennial_core::snapshot::Snapshot;
@@ -29,18 +29,20 @@ use crate::rbac::Kept;
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,
+    service_ca: bool,
 }
 
 impl Watched {
-    /// Everything that the catalog names in namespaces in which something is kept.
-    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Watched {
+    /// Everything that the catalog names in namespaces in which something is kept, and what is asked of the service CA if that is
+    /// anybody's business here.
+    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot, service_ca: bool) -> Watched {
         // What is only looked at is looked at every minute.
         let kept = Kept::of(wiring.catalog, &snapshot.settings);
         let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
         let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
         let base = ROTATION_BASE.of(&Instance::Cluster);
         let maps = maps.map(|slot| slot.object()).chain([base]).collect();
-        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps }
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, service_ca }
     }
 }
 
@@ -60,6 +62,9 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     changes.push(whole::<FeatureGate>(&client));
     changes.push(whole::<KubeAPIServer>(&client));
     changes.push(whole::<KubeControllerManager>(&client));
+    if watched.service_ca {
+        changes.push(whole::<ServiceCA>(&client));
+    }
     while let Some(()) = changes.next().await {
         wake.notify_one();
     }

@@ -124,7 +124,7 @@ impl Verdict {
 }
 
 /// Applies `work` to every item on all cores and returns the results in the order of the items.
-fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let share = items.len().div_ceil(workers).max(1);
     let work = &work;

@@ -1,7 +1,9 @@
-//! A real kube-apiserver on a real etcd, on loopback, in a directory of its own, for as long as a test needs it.
+//! A real kube-apiserver on a real etcd, on loopback, in a directory of its own, for as long as a test needs it; and beside it,
+//! where a test asks for them, controllers of a real kube-controller-manager.
 //!
 //! Starting takes some seconds, so a suite starts one and runs all its cases against it.
 
+mod controllers;
 mod door;
 mod parts;
 mod process;
@@ -25,18 +27,22 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::{ToolError, tools};
+use controllers::Controllers;
 pub use door::Door;
 pub use parts::{ApiServer, Etcd};
 use process::{Port, Process};
 
-/// A control plane: etcd and a kube-apiserver, with nobody in it but an administrator.
+/// A control plane: etcd and a kube-apiserver, with nobody in it but an administrator and those controllers that were started.
 #[derive(Debug)]
 pub struct ControlPlane {
     // Fields are dropped in this order: processes end before their directory goes.
+    controllers: Option<Controllers>,
     api_server: Process,
     etcd: Process,
     _ports: [Port; 3],
     config: Kubeconfig,
+    /// As whom a kube-controller-manager talks to the kube-apiserver.
+    controllers_config: PathBuf,
     dir: TempDir,
 }
 
@@ -60,8 +66,10 @@ pub enum StartError {
         log: String,
     },
     /// It took too long.
-    #[error("kube-apiserver was not ready after {} s; it answered {answer:?} and wrote:\n{log}", READY_WITHIN.as_secs())]
+    #[error("{program} was not ready after {} s; it answered {answer:?} and wrote:\n{log}", READY_WITHIN.as_secs())]
     NotReady {
+        /// The program.
+        program: &'static str,
         /// What it last answered when asked whether it is ready.
         answer: String,
         /// The end of its log.
@@ -87,8 +95,12 @@ impl ControlPlane {
         let reserve = || Port::reserve().map_err(StartError::Port);
         let ports = [reserve()?, reserve()?, reserve()?];
         let [peers, clients, secure] = [ports[0].number(), ports[1].number(), ports[2].number()];
-        let token = random_token()?;
-        write_private(&dir.path().join("tokens"), &format!("{token},admin,admin,system:masters\n"))?;
+        let [token, controllers_token] = [random_token()?, random_token()?];
+        let tokens = format!(
+            "{token},admin,admin,system:masters\n\
+             {controllers_token},system:kube-controller-manager,system:kube-controller-manager\n"
+        );
+        write_private(&dir.path().join("tokens"), &tokens)?;
         make_key(&dir.path().join("service-accounts.key"))?;
 
         let etcd = etcd_arguments(dir.path(), peers, clients);
@@ -98,7 +110,19 @@ impl ControlPlane {
         let mut api_server = Process::start(&api_server_program, &api_server, log)?;
 
         let config = wait_until_ready(dir.path(), secure, &token, &mut etcd, &mut api_server).await?;
-        Ok(ControlPlane { api_server, etcd, _ports: ports, config, dir })
+        let controllers_config = dir.path().join("controllers.kubeconfig");
+        let credentials = Credentials { user: "controllers", token: Some(&controllers_token) };
+        write_kubeconfig(&controllers_config, &kubeconfig(secure, &serving_certificate(dir.path())?, credentials))?;
+        Ok(ControlPlane { controllers: None, api_server, etcd, _ports: ports, config, controllers_config, dir })
+    }
+
+    /// Starts a kube-controller-manager with these controllers and no others, such as `garbage-collector-controller`, and waits
+    /// until they are there. It ends with the control plane, or where others are started in its place.
+    pub async fn start_controllers(&mut self, names: &[&str]) -> Result<(), StartError> {
+        // One that is there ends first, so that never two do the same work.
+        self.controllers = None;
+        self.controllers = Some(Controllers::start(self.dir.path(), &self.controllers_config, names).await?);
+        Ok(())
     }
 
     /// A kubeconfig of the administrator; only its owner can read the file.
@@ -133,9 +157,12 @@ impl ControlPlane {
         config
     }
 
-    /// The last lines that the kube-apiserver and etcd wrote, for a test that fails and does not know why.
+    /// The last lines that each program wrote, for a test that fails and does not know why.
     pub fn last_words(&self) -> String {
-        format!("kube-apiserver:\n{}\netcd:\n{}", self.api_server.last_words(), self.etcd.last_words())
+        let controllers = self.controllers.as_ref().map(|it| ("kube-controller-manager", it.last_words()));
+        let servers = [("kube-apiserver", self.api_server.last_words()), ("etcd", self.etcd.last_words())];
+        let all = servers.into_iter().chain(controllers).map(|(program, words)| format!("{program}:\n{words}"));
+        all.collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -155,7 +182,7 @@ pub fn program(name: &str) -> Result<PathBuf, ToolError> {
 }
 
 /// What `tools/ensure` builds.
-const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+const PROGRAMS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
 /// The version of a module that `tools/ensure` builds from.
 fn required(module: &str) -> &'static str {
@@ -212,27 +239,47 @@ async fn wait_until_ready(
     etcd: &mut Process,
     api_server: &mut Process,
 ) -> Result<Kubeconfig, StartError> {
+    ask_until_ready(&mut [("etcd", etcd), ("kube-apiserver", api_server)], async || {
+        // The server writes its certificate before its key.
+        if !dir.join("serving/apiserver.key").is_file() {
+            return Ok(Err("nothing".to_owned()));
+        }
+        let credentials = Credentials { user: "admin", token: Some(token) };
+        let config = kubeconfig(port, &serving_certificate(dir)?, credentials);
+        let config = write_kubeconfig(&dir.join("kubeconfig"), &config)?;
+        let answer = fetch(&client(&config).await?, "/readyz").await;
+        Ok(answer.and_then(|text| if text == "ok" { Ok(config) } else { Err(text) }))
+    })
+    .await
+}
+
+/// Asks until the answer is good, for as long as all these programs run. The last one is the one that is asked.
+async fn ask_until_ready<T>(
+    programs: &mut [(&'static str, &mut Process)],
+    mut ask: impl AsyncFnMut() -> Result<Result<T, String>, StartError>,
+) -> Result<T, StartError> {
     let deadline = Instant::now() + READY_WITHIN;
     let mut answer = "nothing".to_owned();
     while Instant::now() < deadline {
-        for (program, process) in [("etcd", &mut *etcd), ("kube-apiserver", &mut *api_server)] {
-            if let Some(status) = process.ended().map_err(ToolError::file(dir))? {
+        for (program, process) in &mut *programs {
+            if let Some(status) = process.ended().map_err(ToolError::file(Path::new(program)))? {
                 return Err(StartError::Ended { program, status, log: process.last_words() });
             }
         }
-        // The server writes its certificate before its key.
-        if dir.join("serving/apiserver.key").is_file() {
-            let config = write_kubeconfig(dir, port, token)?;
-            let request = http::Request::get("/readyz").body(Vec::new()).expect("this is a request");
-            match client(&config).await?.request_text(request).await {
-                Ok(text) if text == "ok" => return Ok(config),
-                Ok(text) => answer = text,
-                Err(error) => answer = tools::error_chain(&error),
-            }
+        match ask().await? {
+            Ok(ready) => return Ok(ready),
+            Err(other) => answer = other,
         }
         sleep(Duration::from_millis(100)).await;
     }
-    Err(StartError::NotReady { answer, log: api_server.last_words() })
+    let (program, process) = programs.last().expect("somebody is asked");
+    Err(StartError::NotReady { program, answer, log: process.last_words() })
+}
+
+/// What is served under a path, or why nothing is.
+async fn fetch(client: &Client, path: &str) -> Result<String, String> {
+    let request = http::Request::get(path).body(Vec::new()).expect("this is a request");
+    client.request_text(request).await.map_err(|error| tools::error_chain(&error))
 }
 
 /// A client that talks to our server and to nothing else, whatever proxy this machine has.
@@ -246,23 +293,42 @@ async fn config(kubeconfig: &Kubeconfig) -> Result<Config, StartError> {
     Ok(config)
 }
 
-fn write_kubeconfig(dir: &Path, port: u16, token: &str) -> Result<Kubeconfig, ToolError> {
+/// As whom a client presents itself, and what proves it.
+struct Credentials<'a> {
+    user: &'a str,
+    token: Option<&'a str>,
+}
+
+/// The certificate that the kube-apiserver made for itself.
+fn serving_certificate(dir: &Path) -> Result<Vec<u8>, ToolError> {
     let certificate = dir.join("serving/apiserver.crt");
-    let authority = fs::read(&certificate).map_err(ToolError::file(&certificate))?;
-    let text = json!({
+    fs::read(&certificate).map_err(ToolError::file(&certificate))
+}
+
+/// A kubeconfig for a server on this port of loopback.
+fn kubeconfig(port: u16, authority: &[u8], Credentials { user, token }: Credentials<'_>) -> String {
+    let secret = token.map_or_else(|| json!({}), |token| json!({"token": token}));
+    json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": "admin",
-        "contexts": [{"name": "admin", "context": {"cluster": "it", "user": "admin"}}],
+        "current-context": user,
+        "contexts": [{"name": user, "context": {"cluster": "it", "user": user}}],
         "clusters": [{"name": "it", "cluster": {
             "server": format!("https://127.0.0.1:{port}"),
             "certificate-authority-data": STANDARD.encode(authority),
         }}],
-        "users": [{"name": "admin", "user": {"token": token}}],
+        "users": [{"name": user, "user": secret}],
     })
-    .to_string();
-    write_private(&dir.join("kubeconfig"), &text)?;
-    Ok(Kubeconfig::from_yaml(&text).expect("a kubeconfig that we wrote can be read"))
+    .to_string()
+}
+
+fn write_kubeconfig(path: &Path, text: &str) -> Result<Kubeconfig, ToolError> {
+    write_private(path, text)?;
+    Ok(read_kubeconfig(text))
+}
+
+fn read_kubeconfig(text: &str) -> Kubeconfig {
+    Kubeconfig::from_yaml(text).expect("a kubeconfig that we wrote can be read")
 }
 
 /// A file that only its owner can read.

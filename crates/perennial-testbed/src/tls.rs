@@ -179,7 +179,7 @@ fn client_verifier(
     Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots(anchors)?), provider).build()?)
 }
 
-fn roots(anchors: &str) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(anchors: &str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for anchor in CertificateDer::pem_slice_iter(anchors.as_bytes()) {
         roots.add(anchor?).map_err(TlsError::Setup)?;
@@ -188,7 +188,7 @@ fn roots(anchors: &str) -> Result<RootCertStore, TlsError> {
 }
 
 impl Identity {
-    fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    pub(crate) fn read(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
         let chain = CertificateDer::pem_slice_iter(self.chain.as_bytes()).collect::<Result<_, _>>()?;
         Ok((chain, PrivateKeyDer::from_pem_slice(self.key.as_bytes())?))
     }

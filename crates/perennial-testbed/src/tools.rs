@@ -151,6 +151,18 @@ pub(crate) fn built_once(
     Ok(done)
 }
 
+/// The directory that holds a program of this name that Go made of these sources.
+pub(crate) fn built_with_go(program: &str, sources: &[(&str, &str)]) -> Result<PathBuf, ToolError> {
+    built_once("go", sources, |go| {
+        go.args(["build", "-o", program, "."]);
+        // Only the standard library, from the toolchain that is installed: the build must not reach for the network.
+        go.envs([("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOFLAGS", "-buildvcs=false"), ("GOWORK", "off")]);
+    })
+}
+
+/// A batch takes a second or two: start fast instead of optimising.
+pub(crate) const JAVA_STARTS_FAST: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+
 /// The file behind a program's name, links followed: `javac` of another JDK is another compiler.
 fn find_program(name: &str) -> Result<PathBuf, ToolError> {
     let path = std::env::var_os("PATH").unwrap_or_default();

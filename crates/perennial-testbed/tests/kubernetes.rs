@@ -2,16 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-use std::{net::TcpStream, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    fs,
+    net::TcpStream,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::Path,
+    process::Command,
+};
 
 use perennial_testbed::{
     check::kubectl_view,
-    kubernetes::{ControlPlane, program},
+    kubernetes::{ControlPlane, StartError, program},
 };
 
 #[tokio::test]
 async fn a_control_plane_serves_kubectl_and_ends_with_its_handle() {
-    let control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+    let mut control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
     let kubeconfig = control_plane.kubeconfig();
     assert_eq!(kubeconfig.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let view = kubectl_view(&kubeconfig).unwrap();
@@ -32,8 +38,33 @@ async fn a_control_plane_serves_kubectl_and_ends_with_its_handle() {
     let refused = kubectl(&["get", "configmap", "it", "--as", "stranger"]).unwrap_err();
     assert!(refused.contains("User \"stranger\" cannot get resource \"configmaps\""), "{refused}");
 
+    let unknown = control_plane.start_controllers(&["no-such-controller"]).await.unwrap_err();
+    assert!(matches!(unknown, StartError::Ended { program: "kube-controller-manager", .. }), "{unknown}");
+    assert!(unknown.to_string().contains("is not in the list of known controllers"), "{unknown}");
+
+    // Without the controller a namespace that is deleted stays; with it, it does its work as the account of that name.
+    kubectl(&["create", "namespace", "short"]).unwrap();
+    kubectl(&["delete", "namespace", "short", "--wait=false"]).unwrap();
+    control_plane.start_controllers(&["namespace-controller"]).await.unwrap_or_else(|error| panic!("{error}"));
+    kubectl(&["wait", "namespace", "short", "--for=delete", "--timeout=60s"]).unwrap();
+    kubectl(&["get", "serviceaccount", "namespace-controller", "--namespace=kube-system"]).unwrap();
+    assert!(control_plane.last_words().contains("kube-controller-manager:\n"));
+
     let directory = kubeconfig.parent().unwrap().to_owned();
+    assert_eq!(processes_of(&directory).len(), 3, "{:?}", processes_of(&directory));
     drop(control_plane);
+    assert_eq!(processes_of(&directory), Vec::<String>::new());
     assert!(TcpStream::connect(address).is_err());
     assert!(!directory.exists());
+}
+
+/// The programs that were told to work in this directory.
+fn processes_of(directory: &Path) -> Vec<String> {
+    let directory = directory.as_os_str().as_bytes();
+    let command_lines =
+        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    let theirs = command_lines.filter(|line| line.windows(directory.len()).any(|part| part == directory));
+    theirs
+        .map(|line| String::from_utf8_lossy(line.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
+        .collect()
 }

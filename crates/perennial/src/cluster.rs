@@ -46,7 +46,7 @@ pub(crate) struct ClusterArgs {
 const KEEPING: &str = "What is kept, and how (the same for the operator and for those who look)";
 
 /// As `perennial_operator::observe::KEPT` has them; a test compares.
-const COMPONENTS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
+pub(crate) const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "service-ca"];
 
 fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
     let divisor: u32 =
@@ -149,7 +149,8 @@ mod tests {
         assert!(COMPONENTS.iter().all(|it| !usual.contains(*it)));
         let one = alone(&["--controllers", "kube-apiserver"]);
         assert!(one.is_superset(&usual) && one.contains("kube-controller-manager") && !one.contains("kube-apiserver"));
-        assert_eq!(alone(&["--controllers", "kube-apiserver,kube-controller-manager"]), usual);
+        assert!(one.contains("service-ca"));
+        assert_eq!(alone(&["--controllers", "kube-apiserver,kube-controller-manager,service-ca"]), usual);
     }
 
     #[test]

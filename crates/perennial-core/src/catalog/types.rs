@@ -453,6 +453,17 @@ impl Component {
         }
     }
 
+    /// Where its operator lives, if it has one.
+    pub fn operator_namespace(self) -> Option<&'static str> {
+        match self {
+            Component::Installer => None,
+            Component::KubeApiserver => Some("openshift-kube-apiserver-operator"),
+            Component::KubeControllerManager => Some("openshift-kube-controller-manager-operator"),
+            Component::Etcd => Some("openshift-etcd-operator"),
+            Component::ServiceCa => Some("openshift-service-ca-operator"),
+        }
+    }
+
     /// The value of `openshift.io/owning-component` on its objects.
     pub fn owner(self) -> &'static str {
         match self {

@@ -145,6 +145,7 @@ impl<'a> Draft<'a> {
         let forgotten = issues.len().saturating_sub(REMEMBERED_ISSUES);
         SecretState {
             forced: issue.forced.clone().or_else(|| old.as_ref().and_then(|old| old.forced.clone())),
+            requested: issue.requested.clone().or_else(|| old.as_ref().and_then(|old| old.requested.clone())),
             chain: issue.chain.clone(),
             subject: Some(subject),
             bridges,

@@ -79,6 +79,9 @@ pub struct Issue {
     pub kept_bridges: Vec<CertificateId>,
     /// The reason of a forced rotation, to be recorded.
     pub forced: Option<String>,
+    /// The reason of one that could wait, to be recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
 }
 
 /// A cross-certificate to make.

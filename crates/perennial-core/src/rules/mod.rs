@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, Published, decide_bundle};
 pub use reason::{Reason, Waiting, first_few};
+pub(crate) use secret::new_reason;
 pub use secret::{SignerCase, TargetCase, decide_signer, decide_target};
 pub use timing::{Timing, canonical_hosts};
 
@@ -59,6 +60,9 @@ pub struct SecretState {
     pub names_issuer: bool,
     /// The reason of the last forced rotation that it went through.
     pub forced: Option<String>,
+    /// The same of one that could wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<String>,
     /// What is served beside it.
     pub chain: Vec<CertificateId>,
     /// For a signer: its subject as bytes, for one that keeps it.
@@ -135,6 +139,7 @@ impl SecretState {
             not_before: Annotation::Readable,
             names_issuer: true,
             forced: None,
+            requested: None,
             chain: Vec::new(),
             subject: None,
             bridges: Vec::new(),

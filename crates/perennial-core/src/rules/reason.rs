@@ -55,6 +55,11 @@ pub enum Reason {
     IssuerNotInBundle,
     /// Another signer has taken over, and this certificate follows at once.
     SignerChanged,
+    /// Nobody is to trust it, or who signed it, any more.
+    Distrusted {
+        /// Since when.
+        since: Timestamp,
+    },
     /// It has other names than it should have.
     HostsDiffer {
         /// Names that it has and should not.
@@ -228,6 +233,7 @@ impl fmt::Display for Reason {
             Reason::PastEightyPercent { since } => write!(f, "past refresh time (80% of validity) since {since}"),
             Reason::PastRefresh { since } => write!(f, "past its refresh time {since}"),
             Reason::IssuerNotInBundle => f.write_str("issuer not in ca bundle"),
+            Reason::Distrusted { since } => write!(f, "distrusted since {since}"),
             Reason::SignerChanged => f.write_str("cert not signed by most recent signer"),
             Reason::HostsDiffer { extra, missing } => {
                 let list = |hosts: &[Host]| hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",");

@@ -16,6 +16,8 @@ pub struct SignerCase<'a> {
     pub found: &'a Observed<SecretState>,
     /// The reason of a forced rotation that somebody asks for.
     pub forced: Option<&'a str>,
+    /// The reason of one that can wait.
+    pub requested: Option<&'a str>,
     /// By which rules.
     pub mode: Mode,
     /// The instant.
@@ -115,10 +117,16 @@ fn recovery_looks_no_further(case: &SignerCase<'_>, _: &SecretState, timing: &Ti
     (case.mode == Mode::OnlyWhenExpired).then(|| Verdict::Keep { look_again: timing.next_after(case.now) })
 }
 
-/// At most once for each reason.
+/// At most once for each reason. Who insists comes before who can wait.
 fn forced(case: &SignerCase<'_>, secret: &SecretState, _: &Timing) -> Option<Verdict> {
-    let reason = case.forced.filter(|reason| !reason.is_empty() && secret.forced.as_deref() != Some(reason))?;
-    Some(Verdict::Issue(Reason::Forced { reason: reason.to_owned() }))
+    let asked = [(case.forced, &secret.forced), (case.requested, &secret.requested)];
+    let mut new = asked.into_iter().filter_map(|(reason, done)| new_reason(reason, done.as_deref()));
+    Some(Verdict::Issue(Reason::Forced { reason: new.next()?.to_owned() }))
+}
+
+/// A reason for which nothing was done yet.
+pub(crate) fn new_reason<'r>(asked: Option<&'r str>, done: Option<&str>) -> Option<&'r str> {
+    asked.filter(|reason| !reason.is_empty() && done != Some(reason))
 }
 
 fn past_eighty_percent(case: &SignerCase<'_>, _: &SecretState, timing: &Timing) -> Option<Verdict> {

@@ -60,7 +60,7 @@ fn check_signer_with(found: &Observed<SecretState>, now: Timestamp, forced: Opti
 
 fn signer_verdict(found: &Observed<SecretState>, now: Timestamp, forced: Option<&str>, mode: Mode) -> String {
     let row = row("kube-apiserver-to-kubelet-signer");
-    words(&decide_signer(&SignerCase { row, found, forced, mode, now, scale: TimeScale::FULL }))
+    words(&decide_signer(&SignerCase { row, found, forced, requested: None, mode, now, scale: TimeScale::FULL }))
 }
 
 fn present(change: impl Fn(&mut SecretState)) -> Observed<SecretState> {
@@ -173,6 +173,7 @@ fn target_verdict(found: &Observed<SecretState>, asked: &Asked<'_>) -> String {
             row: row(asked.row),
             found,
             forced: None,
+            requested: None,
             mode: asked.mode,
             now: asked.at,
             scale: TimeScale::FULL,
@@ -465,7 +466,15 @@ fn certificates_in_the_scenarios_of_the_original() {
     ] {
         let now = day(0) + at * minute;
         let case = TargetCase {
-            common: SignerCase { row: &row, found: &found, forced: None, mode, now, scale: TimeScale::FULL },
+            common: SignerCase {
+                row: &row,
+                found: &found,
+                forced: None,
+                requested: None,
+                mode,
+                now,
+                scale: TimeScale::FULL,
+            },
             identity: "it",
             hosts: &HostSet::new(),
             signer: &principal("s2"),

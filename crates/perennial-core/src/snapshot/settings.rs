@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::catalog::{Day, TimeScale};
 use crate::nearest::nearest;
 use crate::rules::Mode;
+use crate::trust::KeyId;
 use crate::wiring::Wiring;
 
 /// How Perennial was told to behave.
@@ -30,12 +31,15 @@ pub struct Settings {
     /// Components whose objects are nobody's business here: nothing of theirs is written.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left_alone: BTreeSet<String>,
-    /// Rows whose forced rotation waits until everybody has what the one before it brought.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub patient: BTreeSet<String>,
+    /// Rows to rotate, with the reason, where that can wait: until everybody has what the rotation before it brought.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub requested: BTreeMap<String, String>,
     /// How many seconds certificates of a row live, where somebody asks for another life than the catalog's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lives: BTreeMap<String, u32>,
+    /// Signers by their keys that nobody is to trust any more, and since when: what is lost by that was accepted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub distrusted: BTreeMap<KeyId, Timestamp>,
     /// How many certificates may be in the making at once.
     pub in_flight: usize,
 }
@@ -105,8 +109,9 @@ impl Default for Settings {
             windows: Vec::new(),
             taken_over: BTreeSet::new(),
             left_alone: BTreeSet::new(),
-            patient: BTreeSet::new(),
+            requested: BTreeMap::new(),
             lives: BTreeMap::new(),
+            distrusted: BTreeMap::new(),
             in_flight: 50,
         }
     }
@@ -120,7 +125,7 @@ impl Settings {
         let components = || rows().map(|row| row.component.owner()).collect::<BTreeSet<_>>();
         let named = [
             ("forced", self.forced.keys().collect::<Vec<_>>()),
-            ("patient", self.patient.iter().collect()),
+            ("requested", self.requested.keys().collect()),
             ("lives", self.lives.keys().collect()),
         ];
         for (field, names) in named {

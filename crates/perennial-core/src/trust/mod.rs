@@ -111,6 +111,11 @@ impl Certificates {
         wrong.map(|(id, certificate)| (id.clone(), certificate.id.clone())).min()
     }
 
+    /// Every one of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<CertificateFacts>> {
+        self.0.values()
+    }
+
     /// Adds a certificate.
     pub fn insert(&mut self, certificate: Arc<CertificateFacts>) {
         self.0.insert(certificate.id.clone(), certificate);

@@ -56,6 +56,10 @@ pub(crate) fn rows<'c>(wiring: &Wiring<'c>, snapshot: &Snapshot) -> BTreeMap<Slo
 
 /// On a Secret whose certificate stays: sets right what is said of it. Not the refresh period, which is that of its issue.
 pub(crate) fn mend(metadata: &mut ObjectMeta, catalog: &Catalog, place: &Place<'_>, certificate: &Certificate) {
+    // What has none of its own is taken as it is found: nothing there means anything.
+    if place.row.annotations == Annotations::None {
+        return;
+    }
     say_whose(metadata, catalog, place.row, certificate);
     if place.row.annotations != Annotations::CertificateValidity {
         return;
@@ -104,11 +108,15 @@ fn boundaries(certificate: &Certificate) -> [(&'static str, String); 3] {
 }
 
 /// On a ConfigMap: that it is a bundle, and whose.
-pub(crate) fn describe_bundle(metadata: &mut ObjectMeta, bundle: Option<&Bundle>) {
+pub(crate) fn describe_bundle(metadata: &mut ObjectMeta, catalog: &Catalog, bundle: Option<&Bundle>) {
     if let Some(bundle) = bundle {
         annotate(metadata, OWNING_COMPONENT, bundle.component.owner());
     }
     annotate(metadata, DESCRIPTION, "CA bundle");
+    let has_none = |signer: &str| catalog.row(signer).is_some_and(|row| row.annotations == Annotations::None);
+    if bundle.is_some_and(|bundle| catalog.signers_in(bundle).into_iter().all(has_none)) {
+        return;
+    }
     metadata.labels.get_or_insert_default().insert(MANAGED_TYPE.to_owned(), "ca-bundle".to_owned());
 }
 

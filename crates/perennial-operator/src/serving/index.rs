@@ -34,6 +34,8 @@ struct State {
     seen: HashSet<u64>,
     /// Whether it was said of each Service whether its Secret is there.
     is_settled: bool,
+    /// Why a list could not be heard, until it can.
+    trouble: Option<String>,
 }
 
 /// How far a list was heard.
@@ -97,13 +99,14 @@ impl Index {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list of all Services begins.
-    pub(super) fn services_begin(&self) {
+    /// A list of all Services begins. This and what follows say who is to be looked at.
+    pub(super) fn services_begin(&self) -> Vec<ObjectName> {
         self.lock().services_heard.round += 1;
+        Vec::new()
     }
 
     /// It ends: who was not in it is gone.
-    pub(super) fn services_end(&self) {
+    pub(super) fn services_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         state.services_heard.is_whole = true;
         let round = state.services_heard.round;
@@ -111,6 +114,7 @@ impl Index {
             state.services.iter().filter(|(_, entry)| entry.round != round).map(|(name, _)| name.clone()).collect();
         gone.iter().for_each(|name| state.remove(name));
         state.know_absent();
+        Vec::new()
     }
 
     /// A Service is there, or has changed. Says whether it is to be looked at.
@@ -160,13 +164,15 @@ impl Index {
     }
 
     /// A Service is gone.
-    pub(super) fn service_gone(&self, service: &ObjectMeta) {
+    pub(super) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
         self.lock().remove(&name_of(service));
+        Vec::new()
     }
 
     /// A list of all Secrets begins.
-    pub(super) fn secrets_begin(&self) {
+    pub(super) fn secrets_begin(&self) -> Vec<ObjectName> {
         self.lock().secrets_heard.round += 1;
+        Vec::new()
     }
 
     /// It ends. Says whose Secret was not in it any more.
@@ -234,6 +240,17 @@ impl Index {
     /// Whether it is known who asks and which Secrets there are.
     pub(super) fn is_heard(&self) -> bool {
         self.lock().is_heard()
+    }
+
+    /// A list cannot be heard.
+    pub(super) fn fails(&self, why: String) {
+        self.lock().trouble = Some(why);
+    }
+
+    /// Why nobody knows who asks, where somebody tried.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.lock();
+        state.trouble.clone().filter(|_| !state.is_heard())
     }
 
     /// What to look at; none where nobody asks any more.
@@ -316,6 +333,11 @@ impl Index {
     /// When that is.
     pub(super) fn next(&self) -> Timestamp {
         self.lock().times.first().map_or(Timestamp::MAX, |(at, _)| *at)
+    }
+
+    /// Everybody who asks.
+    pub(super) fn names(&self) -> Vec<ObjectName> {
+        self.lock().services.keys().cloned().collect()
     }
 
     /// How many ask, and how many of them in vain.

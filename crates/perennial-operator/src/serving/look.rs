@@ -16,6 +16,7 @@ use perennial_core::rules::{Observed, Reason, SecretState, Timing, Waiting};
 use perennial_core::service_ca::SERVING_ROW;
 use perennial_core::serving::{self, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot, Snapshot};
+use perennial_core::trust::CertificateFacts;
 use perennial_core::wiring::identity;
 use perennial_x509::{Certificate, Issuer, PrivateKey, issue, trust};
 use serde_json::json;
@@ -26,11 +27,14 @@ use super::base::Base;
 use super::index::{Found, Subject};
 use super::{Outcome, Serving};
 use crate::act::TLS;
-use crate::memory::SecretMemory;
+use crate::library::Library;
+use crate::memory::{Past, SecretMemory};
 use crate::observe::{secret_state, whole_second};
 use crate::read;
 use crate::{FIELD_MANAGER, brief};
 
+/// How many earlier certificates by other signers are remembered: one for each rotation that may not have reached everybody.
+const REMEMBERED: usize = 2;
 /// How often a look begins again because somebody was faster.
 const TRIES: usize = 3;
 
@@ -75,6 +79,9 @@ struct Read {
     state: Observed<SecretState>,
     /// The certificate in it.
     certificate: Option<Certificate>,
+    /// Everything that it speaks of, and what everybody speaks of.
+    library: Library,
+    facts: Vec<Arc<CertificateFacts>>,
 }
 
 /// What was done about a Service.
@@ -154,9 +161,7 @@ impl Serving<'_> {
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
         snapshot.services.insert(slot.clone(), subject.service.clone());
-        if let Observed::Present(state) = &read.state {
-            snapshot.certificates.insert(state.certificate.clone());
-        }
+        read.facts.iter().for_each(|facts| snapshot.certificates.insert(facts.clone()));
         snapshot.secrets.insert(slot.clone(), read.state.clone());
         let Some(instance) = snapshot.service(&slot) else { return Err(Trouble::Changed) };
         let report = self.planner.plan(&snapshot, &Scope::Certificate(SERVING_ROW, instance));
@@ -181,8 +186,10 @@ impl Serving<'_> {
             false => self.secrets(slot).get_opt(&slot.object().name).await?,
         };
         let Some(secret) = found else {
-            return Ok(Read { secret: None, state: Observed::Absent, certificate: None });
+            let library = base.library.clone();
+            return Ok(Read { secret: None, state: Observed::Absent, certificate: None, library, facts: Vec::new() });
         };
+        let (mut library, mut facts) = (base.library.clone(), Vec::new());
         let annotations = secret.metadata.annotations.clone().unwrap_or_default();
         let owners = secret.metadata.owner_references.iter().flatten();
         let owners: Vec<String> = owners.map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
@@ -194,9 +201,12 @@ impl Serving<'_> {
             Observed::Present(found) => {
                 let mut known = base.snapshot.certificates.clone();
                 let certificate = found.certificate.clone();
-                for it in [&found.certificate].into_iter().chain(&found.chain) {
-                    if known.get(&trust::id(it)).is_none() {
-                        known.insert(trust::facts_among(it, base.library.certificates()).into());
+                let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
+                for it in [&found.certificate].into_iter().chain(&found.chain).chain(past) {
+                    if known.get(&library.add(it.clone())).is_none() {
+                        let fact = Arc::new(trust::facts_among(it, base.library.certificates()));
+                        known.insert(fact.clone());
+                        facts.push(fact);
                     }
                 }
                 (Observed::Present(secret_state(found, &known)), Some(certificate))
@@ -205,7 +215,7 @@ impl Serving<'_> {
             Observed::Unreadable { why } => (Observed::Unreadable { why }, None),
             Observed::Unknown { why } => (Observed::Unknown { why }, None),
         };
-        Ok(Read { secret: Some(secret), state, certificate })
+        Ok(Read { secret: Some(secret), state, certificate, library, facts })
     }
 
     /// Makes a certificate and writes it.
@@ -235,8 +245,12 @@ impl Serving<'_> {
             (read::key_name(read::TLS_CERT), ByteString(key.as_bytes().to_vec())),
         ]));
         describe(&mut secret.metadata, &subject.service, request, &certificate, true);
-        let memory =
-            SecretMemory { issued_at: state.issued_at, issues: state.issues.clone(), ..SecretMemory::default() };
+        let mut memory = SecretMemory::of(&state, &read.library);
+        // Who holds an earlier one of the same signer differs in nothing that matters.
+        let is_other = |past: &Past| past.certificates.first().is_some_and(|it| !is_by(it, &signer.certificate));
+        memory.superseded.retain(is_other);
+        let forgotten = memory.superseded.len().saturating_sub(REMEMBERED);
+        memory.superseded.drain(..forgotten);
         memory.write(secret.metadata.annotations.get_or_insert_default(), slot.key());
         let written = self.write(slot, &secret, is_new).await?;
         let object = slot.object_text();
@@ -374,6 +388,12 @@ fn obstacle(report: &Report, slot: &Slot) -> Option<String> {
     })
 }
 
+/// Whether a signer has signed it, as it says itself.
+fn is_by(certificate: &Certificate, signer: &Certificate) -> bool {
+    let (facts, signer) = (certificate.facts(), signer.facts());
+    facts.issuer.der() == signer.subject.der() && facts.authority_key_id == signer.subject_key_id
+}
+
 fn refuse_immutable(secret: Option<&Secret>, slot: &Slot) -> Result<(), Trouble> {
     match secret.and_then(|secret| secret.immutable) {
         Some(true) => Err(Obstacle::Immutable { secret: slot.object_text().to_owned() }.into()),
@@ -433,7 +453,6 @@ fn secret_state_of(certificate: &Certificate, chain: &[Certificate], base: &Base
     SecretState {
         certificate: trust::facts_among(certificate, base.library.certificates()).into(),
         chain: chain.iter().map(trust::id).collect(),
-        superseded: Vec::new(),
         ..planned
     }
 }

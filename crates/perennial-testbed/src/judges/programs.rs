@@ -16,11 +16,7 @@ use crate::{
 pub(super) fn go(cases: &[Case]) -> Result<Vec<Verdict>, ToolError> {
     let sources =
         [("go.mod", include_str!("../../judges/go/go.mod")), ("main.go", include_str!("../../judges/go/main.go"))];
-    let built = built_once("go", &sources, |go| {
-        go.args(["build", "-o", "judge", "."]);
-        // Only the standard library, from the toolchain that is installed: the build must not reach for the network.
-        go.envs([("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOFLAGS", "-buildvcs=false"), ("GOWORK", "off")]);
-    })?;
+    let built = tools::built_with_go("judge", &sources)?;
     verdicts("the Go judge", &mut Command::new(built.join("judge")), cases)
 }
 
@@ -32,8 +28,7 @@ pub(super) fn java(cases: &[Case]) -> Result<Vec<Verdict>, ToolError> {
         javac.args(exports).args(["-XDignore.symbol.file", "-d", ".", "Judge.java"]);
     })?;
     let mut java = Command::new("java");
-    // A batch takes a second or two: start fast instead of optimising.
-    java.args(exports).args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-cp"]).arg(built);
+    java.args(exports).args(tools::JAVA_STARTS_FAST).arg("-cp").arg(built);
     verdicts("the Java judge", java.arg("Judge"), cases)
 }
 

@@ -88,7 +88,7 @@ impl ApiServer {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        Err(StartError::NotReady { answer: "nothing".to_owned(), log: self.last_words() })
+        Err(StartError::NotReady { program: "kube-apiserver", answer: "nothing".to_owned(), log: self.last_words() })
     }
 
     /// The last lines that it wrote.

@@ -13,17 +13,17 @@ use kube_client::api::{ListParams, Patch, PatchParams, PostParams};
 use kube_client::client::Body;
 use kube_client::{Api, Client};
 use perennial_api::config::{Infrastructure, Network};
-use perennial_api::operator::{KubeAPIServer, KubeControllerManager};
+use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki::{Pki, PkiSpec};
 use perennial_apiserver::api::Api as Server;
 use perennial_apiserver::environment::Environment;
 use perennial_apiserver::http::router;
 use perennial_apiserver::store::Store;
-use perennial_core::catalog::{BundleHome, Catalog, Home};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Home};
 use perennial_core::plan::Planner;
 use perennial_core::policy::Policy;
 use perennial_operator::act::Actor;
-use perennial_operator::observe::View;
+use perennial_operator::observe::{KEPT, View};
 use perennial_operator::pass::{Clock, Keeper, Passed};
 use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
@@ -65,6 +65,14 @@ impl Cluster {
         Cluster::prepared(client, beginning(), Some(control_plane)).await
     }
 
+    /// On a real kube-apiserver, beside which these controllers of a kube-controller-manager run.
+    pub(crate) async fn real_with(controllers: &[&str]) -> Cluster {
+        let mut control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+        control_plane.start_controllers(controllers).await.unwrap_or_else(|error| panic!("{error}"));
+        let client = control_plane.client().await.unwrap();
+        Cluster::prepared(client, beginning(), Some(control_plane)).await
+    }
+
     /// With definitions, namespaces, addresses and a control-plane node, and ECDSA keys because they are quick.
     pub(crate) async fn prepared(client: Client, now: Arc<AtomicI64>, real: Option<ControlPlane>) -> Cluster {
         let cluster = Cluster { client, view: View::default(), now, real };
@@ -93,11 +101,13 @@ impl Cluster {
         let pkis = Api::<Pki>::all(self.client.clone());
         let networks = Api::<Network>::all(self.client.clone());
         let infrastructures = Api::<Infrastructure>::all(self.client.clone());
+        let service_cas = Api::<ServiceCA>::all(self.client.clone());
         let all = ListParams::default();
         for _ in 0..300 {
             if pkis.list(&all).await.is_ok()
                 && networks.list(&all).await.is_ok()
                 && infrastructures.list(&all).await.is_ok()
+                && service_cas.list(&all).await.is_ok()
             {
                 return;
             }
@@ -224,6 +234,11 @@ impl Cluster {
         self.real.as_ref().unwrap().client_asking_once_as_account(namespace, name).await.unwrap()
     }
 
+    /// What the programs of a real cluster wrote last.
+    pub(crate) fn last_words(&self) -> String {
+        self.real.as_ref().map_or_else(|| "the server is embedded".to_owned(), ControlPlane::last_words)
+    }
+
     /// Says that the node runs the API server and the controller manager at revision 1, of which nothing was kept.
     pub(crate) async fn run_static_pods(&self) {
         let status = json!({"status": {"nodeStatuses": [{"nodeName": "m0", "currentRevision": 1}]}});
@@ -308,6 +323,7 @@ pub(crate) fn namespaces() -> BTreeSet<&'static str> {
         }
         names.extend(bundle.copies.iter().map(|copy| copy.object.namespace));
     }
+    names.extend(KEPT.into_iter().filter_map(Component::operator_namespace));
     names.retain(|name| !name.starts_with('<') && *name != "kube-system");
     names
 }

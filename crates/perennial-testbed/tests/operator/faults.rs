@@ -62,6 +62,13 @@ pub(crate) struct Way {
     writes: Arc<AtomicUsize>,
 }
 
+impl Way {
+    /// How many writes were tried.
+    pub(crate) fn writes(&self) -> usize {
+        self.writes.load(Ordering::Relaxed)
+    }
+}
+
 /// Somebody looks after each write that reached the server, from the one before the fault on: until there it is an installation
 /// as any other.
 pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault, watch: Option<Arc<Watch>>) -> Way {
@@ -110,14 +117,14 @@ async fn install_with(fault: Fault) {
         let cluster = Cluster::embedded().await;
         let watch = Watch::new(&cluster);
         let way = way(&cluster, unlucky, fault, Some(watch.clone()));
-        let first = cluster.keeper_through(way.client).pass(&()).await;
+        let first = cluster.keeper_through(way.client.clone()).pass(&()).await;
         // Only a killed operator leaves something to another pass.
         if fault != Fault::Kills {
             let first = first.unwrap();
             assert!(first.failed.is_empty(), "{fault:?} at write {unlucky}: {:?}", first.failed);
             assert!(first.report.steps.is_empty(), "{fault:?} at write {unlucky}: {:?}", first.report.steps);
         }
-        let is_over = way.writes.load(Ordering::Relaxed) < unlucky;
+        let is_over = way.writes() < unlucky;
         // Who comes after one that was killed has no fault any more, and is watched as well.
         let next = self::way(&cluster, 0, fault, Some(watch.clone()));
         let passed = cluster.keeper_through(next.client).pass(&()).await.unwrap();

@@ -27,6 +27,7 @@ async fn first_install(cluster: &Cluster) {
         issue openshift-kube-apiserver-operator/node-system-admin-signer: secret doesn't exist
         issue openshift-kube-controller-manager-operator/csr-signer-signer: secret doesn't exist
         issue openshift-kube-controller-manager-operator/csr-signer: secret doesn't exist
+        issue openshift-service-ca/signing-key: secret doesn't exist
         publish openshift-config-managed/kube-apiserver-aggregator-client-ca: configmap doesn't exist
         copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-apiserver/aggregator-client-ca
         copy openshift-config-managed/kube-apiserver-aggregator-client-ca to openshift-kube-controller-manager/aggregator-client-ca
@@ -49,6 +50,8 @@ async fn first_install(cluster: &Cluster) {
         publish openshift-kube-apiserver/client-ca: configmap doesn't exist
         copy openshift-kube-apiserver/client-ca to openshift-config-managed/kube-apiserver-client-ca
         copy openshift-kube-apiserver/client-ca to openshift-kube-controller-manager/client-ca
+        publish openshift-service-ca/signing-cabundle: configmap doesn't exist
+        copy openshift-service-ca/signing-cabundle to openshift-config-managed/service-ca
         copy openshift-kube-controller-manager-operator/csr-signer to openshift-kube-controller-manager/csr-signer
         issue openshift-kube-apiserver/aggregator-client: secret doesn't exist
         issue openshift-kube-apiserver/kubelet-client: secret doesn't exist

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{Patch, PatchParams};
 use kube_client::{Api, Client};
 use perennial_api::annotations::FORCE;
-use perennial_core::catalog::{Delivery, Instance, Leaf, Purpose, TimeScale};
+use perennial_core::catalog::{Delivery, Instance, Leaf, Purpose, Scope, TimeScale};
 use perennial_core::policy::Usage;
 use perennial_core::snapshot::Slot;
 use perennial_core::wiring::{EdgeWiring, presented_slot};
@@ -184,7 +184,8 @@ fn edges() -> BTreeSet<String> {
     let is_judged = |edge: &&EdgeWiring<'_>| {
         let row = PLANNER.wiring().row(edge.row).unwrap().row;
         let slot = presented_slot(row, edge.presents, &Instance::Cluster);
-        KEPT.contains(&row.component) && !edge.trust.is_file() && !slot.is_file()
+        // The certificates of Services are for those who make Services.
+        KEPT.contains(&row.component) && row.scope != Scope::Service && !edge.trust.is_file() && !slot.is_file()
     };
     PLANNER.wiring().edges().iter().filter(is_judged).map(|edge| edge.name.to_string()).collect()
 }
@@ -248,7 +249,7 @@ pub(crate) async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Recor
 }
 
 /// Every signer of the components that are kept.
-const SIGNERS: [(&str, &str); 10] = [
+const SIGNERS: [(&str, &str); 11] = [
     ("openshift-kube-apiserver-operator", "aggregator-client-signer"),
     ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer"),
     ("openshift-kube-apiserver-operator", "localhost-serving-signer"),
@@ -259,6 +260,7 @@ const SIGNERS: [(&str, &str); 10] = [
     ("openshift-kube-apiserver-operator", "node-system-admin-signer"),
     ("openshift-kube-controller-manager-operator", "csr-signer-signer"),
     ("openshift-kube-controller-manager-operator", "csr-signer"),
+    ("openshift-service-ca", "signing-key"),
 ];
 
 pub(crate) async fn force_all_signers(cluster: &Cluster) {

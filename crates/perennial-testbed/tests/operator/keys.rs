@@ -7,7 +7,7 @@ use kube_client::Api;
 use kube_client::api::{DeleteParams, Patch, PatchParams};
 use perennial_api::annotations::FORCE;
 use perennial_api::pki::Pki;
-use perennial_core::catalog::{Catalog, Day, Instance, Row};
+use perennial_core::catalog::{Catalog, Day, Instance, Row, Scope};
 use perennial_core::policy::{Category, Policy, Usage};
 use perennial_operator::observe::{KEPT, Observation};
 use serde_json::json;
@@ -20,7 +20,8 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const NAMED: &str = "aggregator-client";
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && KEPT.contains(&row.component))
+    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && KEPT.contains(&row.component));
+    rows.filter(|row| row.scope == Scope::Cluster)
 }
 
 /// The kind of every key.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Secret};
 use kube_client::Api;
 use kube_client::api::{ListParams, Patch, PatchParams};
 use perennial_api::config::ClusterOperator;
-use perennial_core::catalog::{Catalog, Day};
+use perennial_core::catalog::{Catalog, Day, Scope};
 use perennial_core::plan::Report;
 use perennial_core::verify::{self, State};
 use perennial_operator::observe::{KEPT, Observation};
@@ -21,6 +21,7 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// The kind of key of every certificate that is kept, by its row.
 fn keys(observation: &Observation) -> BTreeMap<&'static str, String> {
     let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && KEPT.contains(&row.component));
+    let rows = rows.filter(|row| row.scope == Scope::Cluster);
     let key = |row: &perennial_core::catalog::Row| {
         let slot = PLANNER.wiring().home(row, &perennial_core::catalog::Instance::Cluster);
         let state = observation.snapshot.secrets[&slot].present().unwrap();
@@ -66,7 +67,8 @@ async fn a_changed_policy_re_issues_nothing_and_counts_from_the_next_rotation_on
     // All signers and leaves, under signers of another kind or not.
     live(&cluster, DAY * 310).await;
     let (passed, _) = cluster.pass().await;
-    let yearly = |id: &str| !["localhost-", "service-network-", "loadbalancer-"].iter().any(|it| id.starts_with(it));
+    let longer = ["localhost-", "service-network-", "loadbalancer-", "signing-key"];
+    let yearly = |id: &str| !longer.iter().any(|it| id.starts_with(it));
     for (id, key) in keys(&passed.observation).into_iter().filter(|(id, _)| yearly(id)) {
         assert_eq!(key, "ECDSA P384", "{id}");
     }

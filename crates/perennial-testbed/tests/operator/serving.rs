@@ -9,14 +9,17 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, Service};
 use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube_client::{Api, ResourceExt};
+use perennial_core::catalog::{Catalog, Component};
 use perennial_core::policy::{Category, Policy};
 use perennial_core::spec::Host;
 use perennial_operator::pass::Passed;
+use perennial_operator::rbac;
 use perennial_x509::{Certificate, PrivateKey, read_certificates};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::cluster::Cluster;
+use crate::rights;
 
 const SHOP: &str = "shop";
 const BETA: &str = "service.beta.openshift.io";
@@ -229,7 +232,7 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     let others = shop.served("other-tls").await.secret.data.unwrap();
     let text = |name: &str| String::from_utf8(others[name].0.clone()).unwrap();
     let data = |name: &str, text: &str| json!({"stringData": {name: text}});
-    let expiry = |value: Value| json!({"metadata": {"annotations": {key(BETA, "expiry"): value.clone(), key(ALPHA, "expiry"): value}}});
+    let expiry = |value: Value| json!({"metadata": {"annotations": {key(BETA, "expiry"): &value, key(ALPHA, "expiry"): &value}}});
     let cases = [
         ("38: junk", data("tls.crt", "junk")),
         ("a key that is none", data("tls.key", "junk")),
@@ -488,6 +491,51 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_ne!(after.leaf(), before.leaf());
     assert_eq!(kind(after.secret), key("ECDSA P256"));
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("ECDSA P521"));
+}
+
+/// Under the rights of the manifests for the service CA alone, of which none is unused.
+#[tokio::test]
+async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {
+    let shop = Shop::new(Cluster::real().await).await;
+    let account = "openshift-service-ca";
+    let objects = rbac::objects_for(Catalog::builtin(), account, &[Component::ServiceCa]);
+    shop.cluster.apply(&objects).await;
+    let (client, asked) = rights::recorded(shop.cluster.client_as_account(account, rbac::NAME).await);
+    let runner = shop.cluster.runner_through(client.clone());
+    shop.asks("web", "web-tls").await;
+    shop.asks("bad", "Bad").await;
+    let passed = runner.once().await.unwrap();
+    assert!(passed.failed.is_empty() && passed.observation.troubles.is_empty(), "{:?}", passed.observation.troubles);
+    shop.served("web-tls").await;
+    // A rotation updates what was created, and whoever runs watches.
+    let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: "a test"}}});
+    let signers = shop.cluster.secrets("openshift-service-ca");
+    signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    let before = shop.served("web-tls").await;
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(async move { runner.run(|_| {}, async { drop(stopped.await) }).await });
+    soon("web has another certificate", || async { shop.served("web-tls").await.leaf() != before.leaf() }).await;
+    soon("everything is watched", || async {
+        rights::kinds(&asked.lock().unwrap()).contains("operator.openshift.io/servicecas watch")
+    })
+    .await;
+    stop.send(()).unwrap();
+    task.await.unwrap();
+    let granted = rights::granted(&objects);
+    let is_granted = |line: &&String| {
+        let everywhere = format!(" {}", line.split_once(' ').unwrap().1);
+        granted.contains(*line) || granted.contains(&everywhere)
+    };
+    let asked = asked.lock().unwrap().clone();
+    let beyond: Vec<&String> = asked.iter().filter(|line| !is_granted(line)).collect();
+    assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
+    // What belongs to others is looked at now and then, and leases and reviews are another test's.
+    let serving: Vec<_> = objects.iter().filter(|it| it["metadata"]["name"] == "perennial-serving").cloned().collect();
+    let idle: Vec<String> =
+        rights::kinds(&rights::granted(&serving)).difference(&rights::kinds(&asked)).cloned().collect();
+    assert!(idle.is_empty(), "granted and never used: {idle:?}");
+    let deleted = Api::<Secret>::namespaced(client, SHOP).delete("web-tls", &DeleteParams::default()).await;
+    assert!(matches!(deleted, Err(kube_client::Error::Api(status)) if status.is_forbidden()));
 }
 
 macro_rules! on_both {

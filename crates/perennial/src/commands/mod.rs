@@ -3,6 +3,7 @@
 mod certs;
 mod consumers;
 mod crds;
+mod distrust;
 mod explain;
 mod forecast;
 mod install;
@@ -23,6 +24,14 @@ use jiff::Timestamp;
 use crate::exit::Found;
 
 pub(crate) use run::threads;
+
+/// Why somebody asks for something.
+fn parse_reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a reason is a few words, found none".to_owned()),
+        reason => Ok(reason.to_owned()),
+    }
+}
 
 /// Keeps every certificate inside a Kubernetes cluster alive.
 #[derive(Debug, Parser)]
@@ -55,6 +64,7 @@ enum Command {
     Explain(explain::Args),
     Forecast(forecast::Args),
     Rotate(rotate::Args),
+    Distrust(distrust::Args),
     Consumers(consumers::Args),
     Snapshot(snapshot::Args),
     Simulate(simulate::Args),
@@ -76,6 +86,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args, out).map(nothing),
             Command::Forecast(args) => forecast::run(args, out),
             Command::Rotate(args) => rotate::run(args, out),
+            Command::Distrust(args) => distrust::run(args, out),
             Command::Consumers(args) => consumers::run(args, now, out),
             Command::Snapshot(args) => snapshot::run(args, out).map(nothing),
             Command::Simulate(args) => simulate::run(args, out),

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     no_wait: bool,
 
     /// Why: the same reason rotates once only
-    #[arg(long, value_name = "REASON", value_parser = parse_reason)]
+    #[arg(long, value_name = "REASON", value_parser = super::parse_reason)]
     reason: String,
 
     /// Do it
@@ -55,13 +55,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-fn parse_reason(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("a reason is a few words, found none".to_owned()),
-        reason => Ok(reason.to_owned()),
-    }
 }
 
 /// Asks, or shows what asking would do.

@@ -9,7 +9,8 @@ use perennial_apiserver::api::{Api, WriteOptions, Written};
 use perennial_apiserver::path::Objects;
 use perennial_apiserver::selector::Selector;
 use perennial_apiserver::status::{ApiError, Reason};
-use perennial_core::catalog::{BundleHome, Catalog};
+use perennial_core::catalog::{BundleHome, Catalog, Component};
+use perennial_operator::observe::KEPT;
 use serde_json::{Map, Value, json};
 
 use super::wishes::{Node, Wishes};
@@ -157,8 +158,9 @@ fn namespaces(catalog: &Catalog) -> BTreeSet<&'static str> {
         let copies = bundle.copies.iter().map(|copy| copy.object);
         homes.into_iter().map(|place| place.object).chain(copies).map(|object| object.namespace)
     });
+    let of_operators = KEPT.into_iter().filter_map(Component::operator_namespace);
     // A placeholder stands for the namespaces of Services, which are not ours to make.
-    let ours = of_rows.chain(of_bundles).filter(|name| !name.contains('<'));
+    let ours = of_rows.chain(of_bundles).chain(of_operators).filter(|name| !name.contains('<'));
     ["default", "kube-system", "kube-public", "kube-node-lease"].into_iter().chain(ours).collect()
 }
 

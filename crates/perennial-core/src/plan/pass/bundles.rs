@@ -8,7 +8,6 @@ use super::{Pass, restarted};
 use crate::catalog::{Bundle, BundleInput, Day, Delivery, Instance};
 use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
-use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::rules::{BundleInputs, BundleReason, Observed, Waiting, decide_bundle};
 use crate::snapshot::Slot;
@@ -29,10 +28,18 @@ impl Pass<'_, '_> {
         }
         let (reached, more_at) = self.reached(&home);
         more_at.into_iter().for_each(|at| self.look(at));
+        let state = self.draft.bundle(&home).present();
+        let (mut current, foreign, mut withdrawn) = self.inputs(bundle.inputs, state.map(|state| &state.published));
+        let members = state.map(|state| state.members.as_slice()).unwrap_or_default();
+        let known: Vec<CertificateId> = members.iter().chain(&current).cloned().collect();
+        let distrusted = self.withdrawn(known);
         let found = self.draft.bundle(&home);
-        let (current, foreign, withdrawn) = self.inputs(bundle.inputs, found.present().map(|state| &state.published));
+        current.retain(|id| !distrusted.contains(id));
+        let is_there = |id: &CertificateId| found.present().is_some_and(|state| state.members.contains(id));
+        withdrawn.extend(distrusted.iter().filter(|id| is_there(id)).cloned());
         let is_whole = found.present().is_some_and(|state| state.damage.is_empty());
-        let needed = if is_whole { Vec::new() } else { self.needed(bundle.inputs) };
+        let mut needed = if is_whole { Vec::new() } else { self.needed(bundle.inputs) };
+        needed.retain(|id| !distrusted.contains(id));
         let inputs = BundleInputs {
             current: &current,
             needed: &needed,
@@ -144,10 +151,10 @@ impl Pass<'_, '_> {
         let (name, reason) = (publication.bundle, publication.reason.clone());
         let old = self.draft.bundle(&slot).present();
         let grows = old.is_none_or(|old| self.grows(&old.members, &publication.members));
+        let touched = if grows { Vec::new() } else { self.touched_by(&slot, &publication.members) };
         let is_data = !matches!(reason, BundleReason::Unremembered | BundleReason::Reached);
         let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
         let step = Step::new(slot.object_text(), Action::Publish(vec![publication]), restarts);
-        let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, &slot) };
         let attempted = self.unblocked(&slot).and_then(|()| self.attempt(step, &touched, &[], Urgency::None));
         match attempted {
             Ok(()) => self.merge_last(),
@@ -297,7 +304,7 @@ impl Pass<'_, '_> {
             CopyItem { from: Some(home.clone()), to: copy.clone(), alone: false, first: self.is_first(name, copy) };
         let restarts = if is_data { restarted(copy, delivery) } else { BTreeSet::new() };
         let step = Step::new(copy.object_text(), Action::CopyBundle(item), restarts);
-        let touched = if grows { Vec::new() } else { touched::edges_of_bundle(self.wiring, &self.draft, copy) };
+        let touched = if grows { Vec::new() } else { self.touched_by(copy, &members) };
         let free = self.unblocked(copy).and_then(|()| self.known([], [copy.clone()]));
         if let Err(waiting) = free.and_then(|()| self.attempt(step, &touched, &[], Urgency::None)) {
             self.wait(copy, name, None, waiting);

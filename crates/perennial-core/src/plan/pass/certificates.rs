@@ -12,7 +12,7 @@ use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
     HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts,
-    decide_signer, decide_target,
+    decide_signer, decide_target, new_reason,
 };
 use crate::snapshot::Slot;
 use crate::trust::{Known, Principal};
@@ -49,12 +49,23 @@ impl<'c> Pass<'_, 'c> {
             row,
             found: self.draft.secret(slot),
             forced: settings.forced.get(row.id).map(String::as_str),
+            requested: settings.requested.get(row.id).map(String::as_str),
             mode: settings.mode,
             now: self.now(),
             scale: settings.time_scale,
         };
-        let Signer::Row(signer) = row.signer else { return Ok(decide_signer(&common)) };
+        let distrusted =
+            |by: Option<&Principal>| by.and_then(|by| self.distrusted(by)).map(|since| Reason::Distrusted { since });
+        let certificate = common.found.present().map(|state| &state.certificate);
+        let Signer::Row(signer) = row.signer else {
+            let reason = distrusted(certificate.map(|it| &it.subject));
+            return Ok(reason.map_or_else(|| decide_signer(&common), Verdict::Issue));
+        };
         let (_, signer_state) = self.signer(signer)?;
+        let by = certificate.and_then(|it| it.signed_by.as_ref());
+        if let Some(reason) = distrusted(by.filter(|by| **by != signer_state.certificate.subject)) {
+            return Ok(Verdict::Issue(reason));
+        }
         let hosts = self.hosts(row, instance)?;
         let edges = &self.wiring.row(row.id).map(|wired| wired.edges.as_slice()).unwrap_or_default();
         // Where somebody is known to verify it, the proof says when; else a tenth of the refresh is for them.
@@ -124,7 +135,7 @@ impl<'c> Pass<'_, 'c> {
         self.published(row)?;
         self.breaker(slot)?;
         self.has_policy(timing)?;
-        self.refreshed(row, state, reason)?;
+        self.refreshed(row, state, timing, reason)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -141,10 +152,18 @@ impl<'c> Pass<'_, 'c> {
 
     /// Whether everybody has what the last rotation brought, where somebody asks for another one and can wait. Nobody would be lost
     /// without that, but each one in the making has to be bridged, and is trusted for as long as the slowest reader takes.
-    fn refreshed(&self, row: &Row, state: Option<&SecretState>, reason: &Reason) -> Result<(), Waiting> {
-        let settings = &self.snapshot().settings;
+    fn refreshed(
+        &self,
+        row: &Row,
+        state: Option<&SecretState>,
+        timing: Option<Timing>,
+        reason: &Reason,
+    ) -> Result<(), Waiting> {
         let Some(state) = state.filter(|state| !state.bridged.is_empty()) else { return Ok(()) };
-        if !matches!(reason, Reason::Forced { .. }) || !settings.patient.contains(row.id) {
+        let insisted = self.snapshot().settings.forced.get(row.id).map(String::as_str);
+        let is_due = timing.is_some_and(|it| it.refresh_at.min(it.eighty_percent_at) <= self.now());
+        if !matches!(reason, Reason::Forced { .. }) || new_reason(insisted, state.forced.as_deref()).is_some() || is_due
+        {
             return Ok(());
         }
         let since = state.issued_at.unwrap_or(state.certificate.validity.not_before);

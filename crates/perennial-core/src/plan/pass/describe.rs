@@ -35,7 +35,8 @@ impl Pass<'_, '_> {
         let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
         // Whatever the reason is: what somebody asked for has happened by it.
-        let forced = self.snapshot().settings.forced.get(row.id).cloned();
+        let settings = &self.snapshot().settings;
+        let [forced, requested] = [&settings.forced, &settings.requested].map(|it| it.get(row.id).cloned());
         Ok(Issue {
             slot: slot.clone(),
             row: row.id,
@@ -43,7 +44,7 @@ impl Pass<'_, '_> {
             reason,
             spec,
             key_source,
-            chain: signer_state.map(|state| chain(row, state)).unwrap_or_default(),
+            chain: signer_state.map(|state| self.chain(row, state)).unwrap_or_default(),
             signer: signer.map(|(slot, state)| (slot, state.certificate.id.clone())),
             id,
             subject,
@@ -51,6 +52,7 @@ impl Pass<'_, '_> {
             bridged,
             kept_bridges,
             forced,
+            requested,
         })
     }
 
@@ -117,7 +119,26 @@ impl Pass<'_, '_> {
         };
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(now));
         let kept = old.into_iter().flat_map(|old| &old.bridges).filter(is_alive).cloned().collect();
-        (if has_key { vec![new_by_old] } else { Vec::new() }, vec![old_by_new], kept)
+        // Nobody is to come from a distrusted one to the new one; who knows only that one comes to the new one by it.
+        let bridged = if self.distrusted(&previous.subject).is_some() { Vec::new() } else { vec![old_by_new] };
+        (if has_key { vec![new_by_old] } else { Vec::new() }, bridged, kept)
+    }
+
+    /// What is served beside it. Who knows only an earlier root needs what leads to it, and then not the signer itself: where OpenSSL
+    /// finds that among what is served, it looks no further, and where it comes last, Java does not. That earlier root may come last:
+    /// there are clients that trust what they find in a server's own file, and some of them trust nothing but roots. Without an
+    /// earlier one, a server says whom it belongs to.
+    fn chain(&self, row: &Row, signer: &SecretState) -> Vec<CertificateId> {
+        let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
+        let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
+        let mut chain: Vec<CertificateId> = signer.bridges.iter().filter(is_alive).cloned().collect();
+        let Some(last) = chain.last().and_then(|id| self.draft.get(id)) else {
+            return if names_signer { vec![signer.certificate.id.clone()] } else { Vec::new() };
+        };
+        let earlier = signer.superseded.iter().filter_map(|past| self.draft.get(&past.certificate));
+        let mut roots = earlier.filter(|it| last.signed_by.as_ref() == Some(&it.subject) && it.is_valid_at(self.now()));
+        chain.extend(roots.next().filter(|_| names_signer).map(|root| root.id.clone()));
+        chain
     }
 
     /// The youngest certificate of a signer whose Secret is gone, as bundles still have it.
@@ -144,14 +165,4 @@ fn subject(row: &Row, old: Option<&SecretState>, spec: &mut CertificateSpec, id:
         spec.subject = SubjectSpec::Kept(der.clone());
     }
     Principal { name, key: KeyId(format!("key of {id}").into()) }
-}
-
-/// What is served beside it. Who knows only an earlier root needs what leads to it, and then nothing else: where OpenSSL finds
-/// the signer itself among what is served, it looks no further. Else a server says whom it belongs to.
-fn chain(row: &Row, signer: &SecretState) -> Vec<CertificateId> {
-    let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
-    if names_signer && signer.bridges.is_empty() {
-        return vec![signer.certificate.id.clone()];
-    }
-    signer.bridges.clone()
 }

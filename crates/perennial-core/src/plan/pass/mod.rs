@@ -4,11 +4,14 @@ mod bundles;
 mod certificates;
 mod copies;
 mod describe;
+mod distrust;
 mod metadata;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+
+pub use distrust::closure as distrusted;
 
 use super::draft::Draft;
 use super::proof::{self, Broken, Outcome, Urgency};
@@ -19,6 +22,7 @@ use crate::catalog::{BundleInput, Component, Day, Delivery, Instance, Row, Signe
 use crate::policy::Policy;
 use crate::rules::{Reason, SecretState, Waiting};
 use crate::snapshot::{Slot, Snapshot};
+use crate::trust::KeyId;
 use crate::wiring::{Wiring, instances, presented_slot};
 
 /// A pass in the making.
@@ -28,6 +32,8 @@ pub(super) struct Pass<'a, 'c> {
     policy: Policy,
     report: Report,
     issued: usize,
+    /// The keys that nobody is to trust any more, and since when.
+    distrusted: BTreeMap<KeyId, Timestamp>,
     /// Components that somebody else writes, and the object and writer that show it.
     foreign: Vec<(Component, String, String)>,
 }
@@ -43,7 +49,8 @@ impl<'a, 'c> Pass<'a, 'c> {
         };
         let policy = snapshot.policy.present().cloned().unwrap_or_default();
         let foreign = foreign_components(wiring, snapshot);
-        Pass { wiring, draft: Draft::new(snapshot), policy, report, issued: 0, foreign }
+        let distrusted = distrust::closure(snapshot);
+        Pass { wiring, draft: Draft::new(snapshot), policy, report, issued: 0, distrusted, foreign }
     }
 
     pub(super) fn snapshot(&self) -> &'a Snapshot {

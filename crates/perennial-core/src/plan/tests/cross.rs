@@ -5,8 +5,9 @@ use jiff::SignedDuration;
 use super::fixture::{Cluster, HOUR, day, issue_of, issues};
 use super::text::{days, text};
 use crate::catalog::Catalog;
-use crate::plan::{Planner, Scope};
+use crate::plan::{Issue, Planner, Scope};
 use crate::rules::{Observed, Reason, Waiting};
+use crate::service_ca::{self, Rotation};
 use crate::spec::SubjectSpec;
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
@@ -16,6 +17,10 @@ fn settled() -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10));
     cluster
+}
+
+fn rotation(cluster: &Cluster<'_>, issue: &Issue) -> Option<Rotation> {
+    service_ca::rotation(Catalog::builtin(), issue, cluster.now(), cluster.snapshot.settings.time_scale)
 }
 
 #[test]
@@ -47,15 +52,17 @@ fn a_rotation_makes_a_bridge_each_way_and_keeps_the_subject() {
 #[test]
 fn certificates_follow_at_once_because_old_bundles_accept_them_by_the_bridge() {
     let mut cluster = settled();
+    let old = cluster.secret(SIGNER).certificate.id.clone();
     cluster.force("signing-key", "test");
     let report = cluster.plan();
     assert_eq!(report.waiting, Vec::new());
+    assert_eq!(issues(&report.steps).iter().filter(|it| rotation(&cluster, it).is_some()).count(), 1);
     for object in ["shop/web-tls", "shop/db-tls"] {
         let issue = issue_of(&report.steps, object).unwrap_or_else(|| panic!("{}", text(&report)));
         assert_eq!(issue.reason, Reason::SignerChanged);
         let signer = issue_of(&report.steps, SIGNER).unwrap();
-        // And nothing else: where OpenSSL finds the new signer itself among what is served, it looks no further.
-        assert_eq!(issue.chain, [signer.bridges[0].id.clone()]);
+        // And the root that it leads to, but not the new one: where OpenSSL finds that among what is served, it looks no further.
+        assert_eq!(issue.chain, [signer.bridges[0].id.clone(), old.clone()]);
     }
     cluster.settle();
     assert_eq!(cluster.broken(), Vec::<String>::new());
@@ -90,6 +97,9 @@ fn a_destroyed_key_signs_no_bridge() {
         let report = cluster.plan();
         let issue = issue_of(&report.steps, SIGNER).unwrap();
         assert_eq!(issue.bridges, []);
+        let told = rotation(&cluster, issue).unwrap();
+        assert_eq!((told.previous_until, told.restart_before), (None, None));
+        assert_eq!(told.bridged_until, old.validity.not_after);
         assert_eq!(issue.bridged.iter().map(|it| (&it.of, &it.by)).collect::<Vec<_>>(), [(&old.id, &issue.id)]);
         // Consumers that have not read the new bundle would refuse what the new one signs.
         assert_eq!(issues(&report.steps).len(), 1, "{}", text(&report));
@@ -148,12 +158,17 @@ fn one_that_others_made_for_twelve_months_is_replaced_at_once() {
     state.certificate = certificate.clone().into();
     // Nobody wrote down when it was made.
     state.issued_at = None;
+    let ends = certificate.validity.not_after;
     cluster.snapshot.certificates.insert(certificate.into());
     cluster.set_secret(SIGNER, Observed::Present(state));
     let report = cluster.plan();
     let issue = issue_of(&report.steps, SIGNER).unwrap_or_else(|| panic!("{}", text(&report)));
     assert!(matches!(issue.reason, Reason::PastRefresh { .. }), "{:?}", issue.reason);
     assert_eq!(days(&issue.spec.validity.not_after.to_string()), "day 800");
+    // Who does not read its bundle again in time is told.
+    let told = rotation(&cluster, issue).unwrap();
+    assert_eq!((told.previous_until, told.restart_before), (Some(ends), told.previous_until));
+    assert_eq!(days(&told.bridged_until.to_string()), "day 405");
     // And with a second more than is needed it is not.
     let mut cluster = settled();
     let mut state = cluster.secret(SIGNER).clone();
@@ -164,32 +179,72 @@ fn one_that_others_made_for_twelve_months_is_replaced_at_once() {
     cluster.set_secret(SIGNER, Observed::Present(state));
     assert_eq!(issue_of(&cluster.plan().steps, SIGNER), None);
     cluster.pass_to(cluster.now() + SignedDuration::from_secs(2));
-    assert!(issue_of(&cluster.plan().steps, SIGNER).is_some());
+    let report = cluster.plan();
+    let told = rotation(&cluster, issue_of(&report.steps, SIGNER).unwrap()).unwrap();
+    assert_eq!((told.previous_until.is_some(), told.restart_before), (true, None), "in time");
 }
 
 #[test]
 fn a_second_forced_rotation_waits_for_who_still_holds_what_was_before_the_first_if_it_can() {
     let mut cluster = settled();
-    cluster.snapshot.settings.patient.insert("signing-key".to_owned());
     // The first has nobody to wait for.
-    cluster.force("signing-key", "first");
+    cluster.request("signing-key", "first");
     assert_eq!(issues(&cluster.settle()).len(), 3);
     let rotated = cluster.now();
     cluster.pass_to(rotated + 24 * HOUR);
-    cluster.force("signing-key", "second");
+    cluster.request("signing-key", "second");
     let report = cluster.plan();
     assert_eq!(issue_of(&report.steps, SIGNER), None);
     let [pending] = report.waiting.as_slice() else { panic!("{}", text(&report)) };
     let Waiting::Unrefreshed { since, until } = pending.waiting else { panic!("{pending:?}") };
     assert_eq!((since, days(&until.to_string())), (rotated, "day 404+00:05".to_owned()));
     assert_eq!(report.next_look, report.next_look.min(until));
-    // Who insists is not held back.
+    // Who insists is not held back, and what was asked for has happened by it.
     let mut insisted = cluster.clone();
-    insisted.snapshot.settings.patient.clear();
-    assert!(issue_of(&insisted.plan().steps, SIGNER).is_some());
+    insisted.force("signing-key", "now");
+    assert_eq!(issues(&insisted.settle()).len(), 3);
+    let state = insisted.secret(SIGNER);
+    assert_eq!((state.forced.as_deref(), state.requested.as_deref()), (Some("now"), Some("second")));
+    // What somebody insisted on before does not help who asks now.
+    insisted.pass_to(insisted.now() + 24 * HOUR);
+    insisted.request("signing-key", "third");
+    assert_eq!(issue_of(&insisted.plan().steps, SIGNER), None);
+    // One that is due does not wait for anybody.
+    let mut due = cluster.clone();
+    let mut state = due.secret(SIGNER).clone();
+    let mut shorter = state.certificate.as_ref().clone();
+    shorter.validity.not_after = due.now() + 300 * 24 * HOUR;
+    state.certificate = shorter.clone().into();
+    due.snapshot.certificates.insert(shorter.into());
+    due.set_secret(SIGNER, Observed::Present(state));
+    let issue = issue_of(&due.plan().steps, SIGNER).cloned().unwrap();
+    assert_eq!(issue.reason, Reason::Forced { reason: "second".to_owned() });
     // And when everybody has it, it comes by itself.
     cluster.pass_to(until);
     assert!(issue_of(&cluster.plan().steps, SIGNER).is_some());
+}
+
+/// Two who ask do not undo each other: what each asked for last is done once.
+#[test]
+fn who_insists_and_who_can_wait_are_remembered_apart() {
+    let mut cluster = settled();
+    cluster.force("signing-key", "insisted");
+    cluster.request("signing-key", "asked for");
+    assert_eq!(issues(&cluster.settle()).len(), 3, "one for both");
+    assert_eq!(issues(&cluster.settle()), Vec::<&Issue>::new());
+    cluster.pass_to(cluster.now() + 400 * 24 * HOUR);
+    cluster.settle();
+    cluster.pass_to(cluster.now() + 394 * 24 * HOUR + HOUR);
+    cluster.request("signing-key", "asked for again");
+    assert!(issue_of(&cluster.settle(), SIGNER).is_some());
+    assert_eq!(issues(&cluster.settle()), Vec::<&Issue>::new());
+    let state = cluster.secret(SIGNER);
+    assert_eq!((state.forced.as_deref(), state.requested.as_deref()), (Some("insisted"), Some("asked for again")));
+    // One that is made again because it was lost has happened for both.
+    cluster.delete_secret(SIGNER);
+    cluster.settle();
+    let state = cluster.secret(SIGNER);
+    assert_eq!((state.forced.as_deref(), state.requested.as_deref()), (Some("insisted"), Some("asked for again")));
 }
 
 #[test]

@@ -270,6 +270,10 @@ impl<'c> Cluster<'c> {
         self.snapshot.settings.forced.insert(row.to_owned(), reason.to_owned());
     }
 
+    pub(super) fn request(&mut self, row: &str, reason: &str) {
+        self.snapshot.settings.requested.insert(row.to_owned(), reason.to_owned());
+    }
+
     pub(super) fn delete_secret(&mut self, object: &str) {
         self.set_secret(object, Observed::Absent);
     }

@@ -4,6 +4,7 @@ mod broken;
 mod campaign;
 mod crash;
 mod cross;
+mod distrust;
 mod etcd;
 mod fixture;
 mod forecast;

@@ -1,0 +1,3 @@
+module perennial.dev/handshakes
+
+go 1.19

@@ -1,0 +1,246 @@
+//! TLS servers and a client of each, in threads: as many handshakes as the machine can do, until they are told to end.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use perennial_testbed::tls::Identity;
+use rustls::client::Resumption;
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+/// Whether somebody has what was there at the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Age {
+    Old,
+    New,
+}
+
+/// Servers with their clients, which end when this is dropped.
+pub(crate) struct Hammer {
+    pairs: Arc<[Pair]>,
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What came of the handshakes of a pair.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    /// By the age of the server's certificate and that of the client's bundle.
+    pub(crate) accepted: BTreeMap<(Age, Age), usize>,
+    /// By the age of the client's bundle.
+    pub(crate) failed: BTreeMap<(Age, Failure), usize>,
+}
+
+/// Why there was no handshake, in the client's own words.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failure {
+    /// It refused the server's certificate.
+    Refused(String),
+    /// Whatever else there is.
+    Broken(String),
+}
+
+/// A server, and a client that asks for it by name.
+struct Pair {
+    name: ServerName<'static>,
+    port: u16,
+    /// What either has is replaced as a whole, and counts for connections from then on.
+    server: Mutex<(Age, Arc<ServerConfig>)>,
+    client: Mutex<(Age, Arc<ClientConfig>)>,
+    tally: Mutex<Tally>,
+}
+
+impl Hammer {
+    /// One pair for each name, with what its server serves and its client trusts.
+    pub(crate) fn start(pairs: Vec<(String, Identity, String)>) -> Hammer {
+        let ends = Arc::new(AtomicBool::new(false));
+        let (mut listeners, mut all) = (Vec::new(), Vec::new());
+        for (name, identity, bundle) in pairs {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            all.push(Pair {
+                name: ServerName::try_from(name).unwrap(),
+                port: listener.local_addr().unwrap().port(),
+                server: Mutex::new((Age::Old, server_config(&identity))),
+                client: Mutex::new((Age::Old, client_config(&bundle))),
+                tally: Mutex::default(),
+            });
+            listeners.push(listener);
+        }
+        let pairs: Arc<[Pair]> = all.into();
+        let mut threads = Vec::new();
+        for (number, listener) in listeners.into_iter().enumerate() {
+            let (pairs, ends) = (pairs.clone(), ends.clone());
+            threads.push(thread::spawn(move || pairs[number].serve(&listener, &ends)));
+        }
+        for first in 0..CALLERS {
+            let (pairs, ends) = (pairs.clone(), ends.clone());
+            threads.push(thread::spawn(move || {
+                for pair in pairs.iter().skip(first).step_by(CALLERS).cycle() {
+                    if ends.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    pair.call();
+                }
+            }));
+        }
+        Hammer { pairs, ends, threads }
+    }
+
+    /// The server of this number takes another certificate.
+    pub(crate) fn refresh_server(&self, number: usize, age: Age, identity: &Identity) {
+        *self.pairs[number].server.lock().unwrap() = (age, server_config(identity));
+    }
+
+    /// The client of this number takes another bundle.
+    pub(crate) fn refresh_client(&self, number: usize, age: Age, bundle: &str) {
+        *self.pairs[number].client.lock().unwrap() = (age, client_config(bundle));
+    }
+
+    /// What came of it so far, for each pair.
+    pub(crate) fn tallies(&self) -> Vec<Tally> {
+        self.pairs.iter().map(|pair| pair.tally.lock().unwrap().clone()).collect()
+    }
+
+    /// Waits until every client called so often again.
+    pub(crate) async fn go_on(&self, calls: usize) {
+        let wanted: Vec<usize> = self.tallies().iter().map(|tally| tally.calls() + calls).collect();
+        for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+            if self.tallies().iter().zip(&wanted).all(|(tally, wanted)| tally.calls() >= *wanted) {
+                return;
+            }
+            tokio::time::sleep(STEP).await;
+        }
+        panic!("not every client called {calls} times within {PATIENCE:?}");
+    }
+}
+
+impl Drop for Hammer {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        // A server looks whether it ends when somebody connects.
+        for pair in self.pairs.iter() {
+            let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, pair.port));
+        }
+        for thread in self.threads.drain(..) {
+            // What it panicked of is in the test's output, and the count of its calls stopped there.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Tally {
+    pub(crate) fn calls(&self) -> usize {
+        self.accepted.values().chain(self.failed.values()).sum()
+    }
+
+    /// Of all pairs together.
+    pub(crate) fn sum(tallies: &[Tally]) -> Tally {
+        let mut sum = Tally::default();
+        for tally in tallies {
+            tally.accepted.iter().for_each(|(ages, count)| *sum.accepted.entry(*ages).or_default() += count);
+            tally.failed.iter().for_each(|(why, count)| *sum.failed.entry(why.clone()).or_default() += count);
+        }
+        sum
+    }
+}
+
+impl Pair {
+    fn serve(&self, listener: &TcpListener, ends: &AtomicBool) {
+        while let Ok((socket, _)) = listener.accept()
+            && !ends.load(Ordering::SeqCst)
+        {
+            let (age, config) = self.server.lock().unwrap().clone();
+            // What goes wrong here the client knows better.
+            let _ = greet(config, age, socket);
+        }
+    }
+
+    fn call(&self) {
+        let (age, config) = self.client.lock().unwrap().clone();
+        let greeted = hear(config, self.name.clone(), self.port);
+        let mut tally = self.tally.lock().unwrap();
+        match greeted {
+            Ok(server) => *tally.accepted.entry((server, age)).or_default() += 1,
+            Err(failure) => *tally.failed.entry((age, failure)).or_default() += 1,
+        }
+    }
+}
+
+/// Says how old the certificate is.
+fn greet(config: Arc<ServerConfig>, age: Age, mut socket: TcpStream) -> io::Result<()> {
+    patient(&socket)?;
+    let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
+    server.complete_io(&mut socket)?;
+    server.writer().write_all(&[age as u8])?;
+    server.send_close_notify();
+    while server.wants_write() {
+        server.write_tls(&mut socket)?;
+    }
+    socket.shutdown(Shutdown::Write)?;
+    // The client closes first, so that nothing that was sent is lost.
+    io::copy(&mut socket, &mut io::sink()).map(drop)
+}
+
+/// Does a full handshake, and hears how old the server's certificate is.
+fn hear(config: Arc<ClientConfig>, name: ServerName<'static>, port: u16) -> Result<Age, Failure> {
+    let why = |error: io::Error| match error.get_ref().and_then(|it| it.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(why)) => Failure::Refused(format!("{why:?}")),
+        _ => Failure::Broken(error.to_string()),
+    };
+    let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(why)?;
+    patient(&socket).map_err(why)?;
+    let client = ClientConnection::new(config, name).map_err(|error| Failure::Broken(error.to_string()))?;
+    let mut said = Vec::new();
+    StreamOwned::new(client, socket).read_to_end(&mut said).map_err(why)?;
+    match said[..] {
+        [0] => Ok(Age::Old),
+        [1] => Ok(Age::New),
+        _ => Err(Failure::Broken(format!("the server said {said:?}"))),
+    }
+}
+
+fn patient(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))
+}
+
+fn server_config(identity: &Identity) -> Arc<ServerConfig> {
+    let chain = CertificateDer::pem_slice_iter(identity.chain.as_bytes()).collect::<Result<_, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let mut config = config
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.send_tls13_tickets = 0;
+    Arc::new(config)
+}
+
+fn client_config(bundle: &str) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for anchor in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(anchor.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = config.with_no_client_auth();
+    // Every handshake shall verify certificates again.
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
+}
+
+/// Enough to keep two cores busy, and few enough that whoever runs beside them gets its share.
+const CALLERS: usize = 4;
+/// Longer than a busy machine needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(2);

@@ -1,0 +1,335 @@
+//! What an administrator asks for: through `ServiceCA`, and through `perennial rotate`.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use kube_client::Api;
+use kube_client::api::{DeleteParams, Patch, PatchParams};
+use perennial_api::annotations::{FORCE, FORCED};
+use perennial_api::config::ClusterOperator;
+use perennial_api::operator::ServiceCA;
+use perennial_operator::status::STANDS_BACK;
+use serde_json::json;
+
+use super::lab::{DAY, Handshakes, Lab, MINIMUM, NAMESPACE, REASON, SECOND, SECRET};
+
+async fn a_new_reason_rotates_once(lab: &Lab) {
+    lab.pass().await;
+    lab.wait(DAY);
+    let (old, old_client) = (lab.ca().await, lab.bundle().await);
+    let old_server = old.serves(lab.now());
+    // It is not a format.
+    let reason = "the key was on a lost laptop: 100%s \"sure\"";
+    lab.request(reason).await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let new = lab.ca().await;
+    assert_ne!(new.certificate(), old.certificate());
+    assert_eq!((new.annotation(REASON), new.annotation(FORCED)), (Some(reason), None));
+    let once = lab.versions().await;
+    for _ in 0..2 {
+        lab.wait(DAY);
+        assert_eq!((lab.pass().await, lab.versions().await), (vec![], once.clone()));
+    }
+    let told = lab.told("ServiceCARotated").await;
+    let [(type_, text)] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(type_, "Normal");
+    let expected = format!(
+        "Forcing service CA rotation due to reason {reason:?}. The previous CA will be trusted until {}.",
+        old.ends()
+    );
+    assert_eq!(text, &expected);
+    let mut handshakes = Handshakes::default();
+    let (new_client, new_server) = (lab.bundle().await, new.serves(lab.now()));
+    handshakes.expect_overlap((&old_client, &old_server), (&new_client, &new_server), lab.now(), old.ends());
+    handshakes.judge();
+}
+
+#[tokio::test]
+async fn a_new_reason_rotates_it_once_and_is_written_down() {
+    a_new_reason_rotates_once(&Lab::embedded().await).await;
+}
+
+#[tokio::test]
+async fn a_new_reason_rotates_it_on_a_real_server_too() {
+    a_new_reason_rotates_once(&Lab::real().await).await;
+}
+
+#[tokio::test]
+async fn a_reason_and_a_due_rotation_make_one() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    lab.cluster.set_now(lab.ca().await.ends() - MINIMUM + DAY);
+    lab.request("both").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let rotated = lab.ca().await;
+    assert_eq!((rotated.annotation(REASON), rotated.bridges.len()), (Some("both"), 1));
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    let told = lab.told("ServiceCARotated").await;
+    assert!(
+        told.len() == 1 && told[0].1.starts_with("Forcing service CA rotation due to reason \"both\"."),
+        "{told:?}"
+    );
+    // Nobody asks any more, and what was written down stays.
+    lab.ask(json!(null)).await;
+    lab.cluster.set_now(rotated.ends() - MINIMUM);
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.ca().await.annotation(REASON), Some("both"));
+}
+
+#[tokio::test]
+async fn one_that_is_deleted_while_a_reason_is_set_is_made_once() {
+    let lab = Lab::embedded().await;
+    lab.request("from the beginning").await;
+    lab.pass().await;
+    let first = lab.ca().await;
+    assert_eq!((first.annotation(REASON), first.bundle.len()), (Some("from the beginning"), 0));
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    lab.cluster.secrets(NAMESPACE).delete(SECRET, &DeleteParams::default()).await.unwrap();
+    lab.pass().await;
+    let second = lab.ca().await;
+    assert_eq!(second.annotation(REASON), Some("from the beginning"));
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    assert_eq!(lab.ca().await.certificate(), second.certificate());
+}
+
+#[tokio::test]
+async fn a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    lab.wait(DAY);
+    lab.request("A").await;
+    lab.pass().await;
+    let (first, rotated_at) = (lab.ca().await, lab.now());
+    lab.wait(DAY * 10);
+    lab.request("B").await;
+    for _ in 0..3 {
+        // The same operator, again and again, would tell it once; each of these has just started.
+        assert_eq!(lab.pass().await, Vec::<String>::new());
+    }
+    assert_eq!(lab.ca().await.certificate(), first.certificate());
+    let until = rotated_at + DAY * 394 + SECOND * 300;
+    let (status, message) = lab.condition("RotationHeldBack").await;
+    assert_eq!(status, "True");
+    for part in [
+        "the rotation of openshift-service-ca/signing-key for the reason \"B\" waits until",
+        &format!("until {until}"),
+        &rotated_at.to_string(),
+        "`perennial consumers service-ca`",
+        "`perennial rotate service-ca --reason REASON --yes`",
+    ] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    // It stops nobody: an upgrade restarts the pods that it waits for.
+    for (type_, status) in [("Degraded", "False"), ("Upgradeable", "True"), ("Progressing", "False")] {
+        assert_eq!(lab.condition(type_).await.0, status, "{type_}");
+    }
+    // Who insists is not held back, and what was asked for has happened by that.
+    lab.insist("now").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let second = lab.ca().await;
+    assert_eq!((second.annotation(FORCED), second.annotation(REASON)), (Some("now"), Some("B")));
+    assert_eq!(lab.condition("RotationHeldBack").await.0, "False");
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    // A once more, which is another reason than the last, and when everybody has come to the second it happens by itself.
+    let rotated_at = lab.now() - DAY;
+    lab.request("A").await;
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    lab.cluster.set_now(rotated_at + DAY * 394 + SECOND * 299);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    lab.wait(SECOND);
+    assert_eq!(lab.pass().await.len(), 3);
+    let third = lab.ca().await;
+    assert_eq!((third.annotation(FORCED), third.annotation(REASON)), (Some("now"), Some("A")));
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn that_a_rotation_is_held_back_is_told_once() {
+    let lab = Lab::embedded().await;
+    let runner = lab.runner();
+    runner.once().await.unwrap();
+    for reason in ["A", "B"] {
+        lab.request(reason).await;
+        for _ in 0..5 {
+            lab.wait(SECOND * 1200);
+            runner.once().await.unwrap();
+        }
+    }
+    let told = lab.told("RotationHeldBack").await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].0 == "Warning" && told[0].1.contains("for the reason \"B\" waits until"), "{told:?}");
+    lab.request("C").await;
+    runner.once().await.unwrap();
+    assert_eq!(lab.told("RotationHeldBack").await.len(), 2, "for another reason it is another one");
+}
+
+#[tokio::test]
+async fn a_resource_and_a_command_do_not_undo_each_other() {
+    let lab = Lab::embedded().await;
+    lab.request("resource").await;
+    lab.pass().await;
+    lab.wait(DAY);
+    lab.insist("command").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let both = lab.ca().await;
+    assert_eq!((both.annotation(REASON), both.annotation(FORCED)), (Some("resource"), Some("command")));
+    // What was done for the resource stays done.
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    // A new reason counts although the annotation of the command is still there, and does not make that count again.
+    lab.cluster.set_now(lab.now() + DAY * 394);
+    assert_eq!(both.annotation(FORCE), Some("command"));
+    lab.request("another").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let after = lab.ca().await;
+    assert_eq!((after.annotation(REASON), after.annotation(FORCED)), (Some("another"), Some("command")));
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    // Each in its own words: the reason of the one is new to the other.
+    lab.insist("another").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+}
+
+const HOUR_NANOSECONDS: i64 = 3_600_000_000_000;
+
+#[tokio::test]
+async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    lab.wait(DAY);
+    let asked = |nanoseconds: i64, reason: &str| {
+        let life = json!({"validityDurationForTesting": nanoseconds});
+        json!({"forceRotation": {"reason": reason}, "caConfig": life})
+    };
+    lab.ask(asked((790 * 24 + 1) * HOUR_NANOSECONDS, "longer")).await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let longer = lab.ca().await;
+    assert_eq!(longer.ends(), lab.now() + DAY * 790 + SECOND * 3600);
+    // All of it is made for that.
+    assert_eq!(&longer.bundle[0], longer.certificate());
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+
+    // Shorter than the rules can keep: refused, and nothing else stops.
+    lab.ask(asked(394 * 24 * HOUR_NANOSECONDS, "shorter")).await;
+    lab.insist("shorter").await;
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.ca().await.ends(), lab.now() + DAY * 790);
+    let (status, message) = lab.condition("Degraded").await;
+    assert_eq!(status, "True");
+    for part in ["ServiceCA cluster", "validityDurationForTesting", "lives 394d ", "395d", "790d"] {
+        assert!(message.contains(part), "{part} is not in {message}");
+    }
+    assert_eq!(lab.pass().await, Vec::<String>::new(), "it is not rotated again and again");
+    lab.ask(json!({"forceRotation": {"reason": "shorter"}})).await;
+    lab.pass().await;
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+}
+
+#[tokio::test]
+async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else() {
+    let lab = Lab::embedded().await;
+    lab.ask(json!({"forceRotation": {"reason": "why not"}, "caConfig": {"validityDurationForTesting": "1h"}})).await;
+    lab.pass().await;
+    let ca = lab.ca().await;
+    assert_eq!((ca.ends(), ca.annotation(REASON)), (lab.now() + DAY * 790, Some("why not")));
+    let (status, message) = lab.condition("Degraded").await;
+    assert_eq!(status, "True");
+    let expected = "ServiceCA \"cluster\" is invalid: spec.unsupportedConfigOverrides.caConfig.validityDurationForTesting: \
+                    Invalid value: \"1h\": accepted is an integer, the number of nanoseconds";
+    assert!(message.contains(expected), "{message}");
+    assert_eq!(lab.condition("Available").await.0, "True");
+    lab.ask(json!({"forceRotation": {"reason": ["a", "list"]}})).await;
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    assert!(lab.condition("Degraded").await.1.contains("forceRotation.reason"));
+    lab.ask(json!(null)).await;
+    lab.pass().await;
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+}
+
+#[tokio::test]
+async fn one_that_nobody_wants_managed_is_left_as_it_is() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    let before = lab.versions().await;
+    lab.cluster.set_now(lab.ca().await.ends() - DAY);
+    for state in ["Unmanaged", "Removed"] {
+        lab.configure(json!({"managementState": state})).await;
+        assert_eq!((lab.pass().await, lab.versions().await), (vec![], before.clone()), "{state}");
+        let (status, message) = lab.condition(STANDS_BACK).await;
+        assert_eq!(status, "True");
+        assert!(message.contains(&format!("ServiceCA cluster: spec.managementState is {state:?}")), "{message}");
+        assert_eq!(lab.condition("Degraded").await.0, "False");
+    }
+    for state in [json!({"managementState": "Force"}), json!({})] {
+        lab.configure(state).await;
+        lab.cluster.set_now(lab.ca().await.ends() - DAY);
+        assert_eq!(lab.pass().await.len(), 3);
+        let operator = Api::<ClusterOperator>::all(lab.cluster.client.clone()).get("service-ca").await.unwrap();
+        assert!(!operator.status.unwrap().conditions.iter().any(|it| it.type_ == STANDS_BACK));
+    }
+}
+
+#[tokio::test]
+async fn where_nobody_can_say_whether_it_is_managed_it_waits() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    let before = lab.versions().await;
+    lab.cluster.set_now(lab.ca().await.ends() - MINIMUM);
+    let blind = lab.cluster.way(|method, path| {
+        let is_it = *method == Method::GET && path.ends_with("/servicecas/cluster");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    let passed = lab.cluster.runner_through(blind).once().await.unwrap();
+    assert!(passed.failed.is_empty() && passed.written.is_empty());
+    assert_eq!(lab.versions().await, before);
+    let (status, message) = lab.condition("Degraded").await;
+    assert_eq!(status, "True");
+    assert!(message.contains("ServiceCA cluster could not be read: a fault of the test"), "{message}");
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+}
+
+/// A cluster that has no such kind is normal: nobody asks for anything.
+#[tokio::test]
+async fn a_cluster_that_does_not_know_the_resource_has_a_service_ca() {
+    let lab = Lab::embedded().await;
+    let definitions =
+        Api::<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>::all(
+            lab.cluster.client.clone(),
+        );
+    definitions.delete("servicecas.operator.openshift.io", &DeleteParams::default()).await.unwrap();
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+}
+
+#[tokio::test]
+async fn an_operator_that_runs_hears_what_is_asked_for() {
+    let lab = Lab::embedded().await;
+    lab.configure(json!({"managementState": "Managed"})).await;
+    let runner = lab.runner();
+    let (mut passes, heard) = (0, tokio::sync::Notify::new());
+    let after_each = |_: &_| {
+        passes += 1;
+        heard.notify_one();
+    };
+    let asks = async {
+        heard.notified().await;
+        // Longer than the first look of the watches takes; a minute would be a resync.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let overrides = json!({"spec": {"unsupportedConfigOverrides": {"forceRotation": {"reason": "heard"}}}});
+        let api = Api::<ServiceCA>::all(lab.cluster.client.clone());
+        api.patch("cluster", &PatchParams::default(), &Patch::Merge(&overrides)).await.unwrap();
+        let rotated = async {
+            while lab.ca().await.annotation(REASON) != Some("heard") {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), rotated).await.unwrap();
+    };
+    runner.run(after_each, asks).await;
+    assert!(passes >= 1);
+}

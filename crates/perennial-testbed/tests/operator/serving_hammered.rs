@@ -1,0 +1,260 @@
+//! A rotation of the service CA under load: clients of many Services call their servers all the time, while the operator writes
+//! and servers and clients take what is written whenever they like.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::{Duration, Instant};
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::ResourceExt;
+use kube_client::api::ListParams;
+use perennial_core::injection::{INJECT, KEY};
+use perennial_operator::inject::Injector;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::cluster::Cluster;
+use crate::hammer::Age::{New, Old};
+use crate::hammer::{Age, Failure, Hammer, Tally};
+use crate::serving::{Running, Shop, soon};
+use crate::serving_trust::{SECRET_NAME, force, identity, signer, today};
+
+/// What clients take for their bundle.
+#[derive(Debug, Clone, Copy)]
+enum Trust {
+    /// What is injected for them.
+    Injected,
+    /// The CA that signs now and nothing else, as if there were no rotation to get over.
+    SignerAlone,
+}
+
+/// A server or a client, by the number of its Service.
+#[derive(Debug, Clone, Copy)]
+enum Who {
+    Server(usize),
+    Client(usize),
+}
+
+/// How often somebody refreshes while the CA is rotated.
+#[derive(Debug, Clone, Copy)]
+enum Habit {
+    Often,
+    Once,
+    Never,
+}
+
+/// The Services with their servers and clients, and what these had at the beginning.
+struct Scene {
+    shop: Shop,
+    trust: Trust,
+    hammer: Hammer,
+    chains: Vec<String>,
+    bundle: String,
+}
+
+/// What came of it.
+struct Outcome {
+    services: Vec<Tally>,
+    /// Of the calls after everybody had refreshed.
+    failed_at_last: usize,
+    told: String,
+}
+
+/// Has the clients of so many Services call them while the CA is rotated, until everybody has refreshed after that.
+async fn hammered(services: usize, trust: Trust) -> Outcome {
+    // Who refreshes when is drawn anew each time; with the seed of a failure, the same is drawn again.
+    let seed = std::env::var("HAMMER_SEED")
+        .map_or_else(|_| RandomState::new().build_hasher().finish(), |it| it.parse().unwrap());
+    tell(&format!("{services} Services, trusting {trust:?}, HAMMER_SEED={seed}"));
+    let mut chance = Chance(seed);
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.cluster.set_now(today() - SignedDuration::from_hours(24 * 10));
+    for number in 0..services {
+        shop.service(&format!("web-{number}"), &[(SECRET_NAME, &secret(number))], false).await;
+    }
+    let wish = json!({"metadata": {"name": "trust", "annotations": {INJECT: "true"}}});
+    shop.cluster.create::<ConfigMap>(Some("shop"), wish).await;
+    shop.once().await;
+    let running = Running::start(&shop.cluster);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let injector = Injector::new(shop.cluster.client.clone(), shop.cluster.clock());
+    let injecting = tokio::spawn(async move { injector.run(async { drop(stopped.await) }).await });
+    soon("the bundle is injected", || async { injected(&shop).await.is_some() }).await;
+
+    let scene = Scene::new(shop, services, trust).await;
+    let started = Instant::now();
+    scene.hammer.go_on(5).await;
+    scene.shop.cluster.set_now(today());
+    force(&scene.shop, "a test").await;
+    let forced = Instant::now();
+    let everybody = (0..services).flat_map(|number| [Who::Server(number), Who::Client(number)]);
+    let mut during: Vec<(Who, Habit)> = everybody.clone().map(|who| (who, chance.habit())).collect();
+    while !scene.is_rotated().await {
+        assert!(forced.elapsed() < LIMIT, "after {LIMIT:?} not everything is written");
+        for (who, habit) in &mut during {
+            match habit {
+                Habit::Often if chance.percent(20) => drop(scene.refresh(*who).await),
+                Habit::Once if chance.percent(5) => {
+                    scene.refresh(*who).await;
+                    *habit = Habit::Never;
+                }
+                _ => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let written = Instant::now();
+    let mut after: Vec<Who> = everybody.collect();
+    while !after.is_empty() {
+        assert!(written.elapsed() < LIMIT, "after {LIMIT:?} not everybody has refreshed: {after:?}");
+        let (now, later) = after.into_iter().partition(|_| chance.percent(10));
+        after = later;
+        for who in Vec::from_iter(now) {
+            assert_eq!(scene.refresh(who).await, New, "{who:?}");
+        }
+        scene.hammer.go_on(1).await;
+    }
+    // Each client has one call on its way that may have begun before.
+    scene.hammer.go_on(1).await;
+    let failed = |tallies: &[Tally]| Tally::sum(tallies).failed.values().sum::<usize>();
+    let before = failed(&scene.hammer.tallies());
+    scene.hammer.go_on(5).await;
+    let tallies = scene.hammer.tallies();
+    let ended = Instant::now();
+
+    let sum = Tally::sum(&tallies);
+    let least = tallies.iter().map(Tally::calls).min().unwrap();
+    let told = format!(
+        "{} calls in {:?}, at least {least} of each client; all was written after {:?}\n\
+         accepted, by the ages of server and client: {:?}\nfailed, by the age of the client: {:?}",
+        sum.calls(),
+        ended - started,
+        written - forced,
+        sum.accepted,
+        sum.failed,
+    );
+    tell(&told);
+    stop.send(()).unwrap();
+    injecting.await.unwrap();
+    running.end().await;
+    Outcome { failed_at_last: failed(&tallies) - before, services: tallies, told }
+}
+
+impl Scene {
+    async fn new(shop: Shop, services: usize, trust: Trust) -> Scene {
+        let bundle = trust.bundle(&shop).await;
+        let (mut chains, mut pairs) = (Vec::new(), Vec::new());
+        for number in 0..services {
+            let identity = identity(&shop, &secret(number)).await;
+            chains.push(identity.chain.clone());
+            pairs.push((format!("web-{number}.shop.svc"), identity, bundle.clone()));
+        }
+        Scene { hammer: Hammer::start(pairs), shop, trust, chains, bundle }
+    }
+
+    /// Takes what is in the cluster now.
+    async fn refresh(&self, who: Who) -> Age {
+        let age = |is_first| if is_first { Old } else { New };
+        match who {
+            Who::Server(number) => {
+                let identity = identity(&self.shop, &secret(number)).await;
+                let age = age(identity.chain == self.chains[number]);
+                self.hammer.refresh_server(number, age, &identity);
+                age
+            }
+            Who::Client(number) => {
+                let bundle = self.trust.bundle(&self.shop).await;
+                let age = age(bundle == self.bundle);
+                self.hammer.refresh_client(number, age, &bundle);
+                age
+            }
+        }
+    }
+
+    /// Whether every server and every client would find something new.
+    async fn is_rotated(&self) -> bool {
+        let found = self.shop.secrets().list(&ListParams::default()).await.unwrap();
+        let found: BTreeMap<String, Vec<u8>> =
+            found.into_iter().map(|it| (it.name_any(), it.data.unwrap().remove("tls.crt").unwrap().0)).collect();
+        let mut all = self.chains.iter().enumerate();
+        self.trust.bundle(&self.shop).await != self.bundle
+            && all.all(|(number, chain)| found[&secret(number)] != chain.as_bytes())
+    }
+}
+
+impl Trust {
+    async fn bundle(self, shop: &Shop) -> String {
+        match self {
+            Trust::Injected => injected(shop).await.unwrap(),
+            Trust::SignerAlone => signer(shop).await.to_pem(),
+        }
+    }
+}
+
+async fn injected(shop: &Shop) -> Option<String> {
+    shop.cluster.config_maps("shop").get("trust").await.unwrap().data?.remove(KEY)
+}
+
+fn secret(number: usize) -> String {
+    format!("web-{number}-tls")
+}
+
+/// SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+
+    fn percent(&mut self, times: u64) -> bool {
+        self.below(100) < times
+    }
+
+    fn habit(&mut self) -> Habit {
+        match self.below(3) {
+            0 => Habit::Often,
+            1 => Habit::Once,
+            _ => Habit::Never,
+        }
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "it is for who looks why a test failed, or how much it did")]
+fn tell(line: &str) {
+    eprintln!("{line}");
+}
+
+/// Longer than a busy machine needs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_handshake_fails_while_the_ca_is_rotated() {
+    let Outcome { services, told, .. } = hammered(100, Trust::Injected).await;
+    let sum = Tally::sum(&services);
+    assert_eq!(sum.failed, BTreeMap::new(), "{told}");
+    // They did call, and most of them met their server when only one of both had refreshed.
+    for (number, tally) in services.iter().enumerate() {
+        let count = |ages| tally.accepted.get(&ages).copied().unwrap_or_default();
+        assert!(tally.calls() >= 30 && count((Old, Old)) >= 5 && count((New, New)) >= 5, "web-{number}: {tally:?}");
+    }
+    for ages in [(Old, New), (New, Old)] {
+        let met = services.iter().filter(|tally| tally.accepted.contains_key(&ages)).count();
+        assert!(met >= 20, "{met} met as {ages:?}\n{told}");
+    }
+}
+
+/// The test above would notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_fail_where_clients_trust_nothing_but_the_new_ca() {
+    let Outcome { services, failed_at_last, told } = hammered(25, Trust::SignerAlone).await;
+    let Tally { accepted, failed } = Tally::sum(&services);
+    // Those who have the new CA refuse servers that have not refreshed yet, and nobody is refused when all have.
+    assert!(!failed.is_empty() && !accepted.contains_key(&(Old, New)), "{told}");
+    assert!(failed.keys().all(|(client, why)| *client == New && matches!(why, Failure::Refused(_))), "{told}");
+    assert_eq!(failed_at_last, 0, "{told}");
+}

@@ -1,0 +1,293 @@
+//! `make bench`: certificates for a thousand Services beside as many bare pairs of a create and a patch, with keys of either kind,
+//! for the first time and after a rotation of the service CA; and ten thousand, in time and memory. On a real kube-apiserver
+//! with etcd, by the program as it is installed.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
+
+#[path = "../tests/common/admin.rs"]
+mod admin;
+
+use std::fs;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use admin::Administrator;
+use futures_util::{StreamExt, stream};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
+use kube_client::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube_client::core::PartialObjectMeta;
+use kube_client::{Api, Client, ResourceExt};
+use perennial_core::key::KeySpec;
+use perennial_testbed::kubernetes::ControlPlane;
+use perennial_x509::PrivateKey;
+use serde_json::json;
+
+/// How many times as long as bare pairs it may take with ECDSA, and as this run's own keys with RSA, divided by the cores.
+const MOST_TIMES_BARE: f64 = 1.3;
+const MOST_TIMES_KEYS: f64 = 1.2;
+/// MiB, with ten thousand of them.
+const MOST_MEMORY: f64 = 100.0;
+/// How many times as long ten times as many may take, and how many times as much memory beyond that of none.
+const MOST_GROWTH: f64 = 12.0;
+/// How many bare pairs are under way at once: as many as the operator has.
+const AT_ONCE: usize = 16;
+const ASKS: &str = "service.beta.openshift.io/serving-cert-secret-name";
+const FORCE: &str = "perennial.dev/force-rotation";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let few: usize = std::env::args().skip_while(|it| it != "--few").nth(1).map_or(1000, |it| it.parse().unwrap());
+    let many = few * 10;
+    let mut is_within = true;
+    println!("\nServing certificates for {few} Services, on a real API server");
+    let bench = Bench::start("ECDSA P256", few).await;
+    let bare = bench.bare(few).await;
+    println!("{few} bare pairs of a create and a patch: {:.2} s", bare.as_secs_f64());
+    let (issue, operator) = bench.serve(few).await;
+    println!("{few} Services with ECDSA P-256, from the start of the program: {:.2} s", issue.as_secs_f64());
+    is_within &= verdict("times bare pairs", issue.as_secs_f64() / bare.as_secs_f64(), MOST_TIMES_BARE);
+    println!(
+        "processor time {:.1} s, resident {:.0} MiB",
+        operator.processor_time().as_secs_f64(),
+        operator.resident()
+    );
+    let again = bench.rotate(few).await;
+    println!("{few} of them again after a rotation of the service CA: {:.2} s", again.as_secs_f64());
+    is_within &= verdict("times bare pairs", again.as_secs_f64() / bare.as_secs_f64(), MOST_TIMES_BARE);
+    drop(operator);
+    drop(bench);
+
+    let bench = Bench::start("RSA 2048", few).await;
+    let keys = keys("RSA 2048", 100) * u32::try_from(few).unwrap() / 100;
+    println!("{few} RSA 2048 keys of this run, divided by the cores: {:.2} s", keys.as_secs_f64());
+    let (issue, operator) = bench.serve(few).await;
+    println!("{few} Services with RSA 2048: {:.2} s", issue.as_secs_f64());
+    is_within &= verdict("times keys", issue.as_secs_f64() / keys.as_secs_f64(), MOST_TIMES_KEYS);
+    let again = bench.rotate(few).await;
+    println!("{few} of them again after a rotation: {:.2} s", again.as_secs_f64());
+    is_within &= verdict("times keys", again.as_secs_f64() / keys.as_secs_f64(), MOST_TIMES_KEYS);
+    drop(operator);
+    drop(bench);
+
+    let bench = Bench::start("ECDSA P256", few).await;
+    let (first, operator) = bench.serve(few).await;
+    let small = operator.resident();
+    bench.ask(few..many).await;
+    let (rest, _) = (bench.wait(many).await, ());
+    let large = operator.resident();
+    println!(
+        "\n{few} Services: {:.2} s, {small:.0} MiB; all {many}: {:.2} s more, {large:.0} MiB",
+        first.as_secs_f64(),
+        rest.as_secs_f64()
+    );
+    is_within &= verdict("resident memory, MiB", large, MOST_MEMORY);
+    let again = bench.rotate(many).await;
+    println!("all {many} again after a rotation: {:.2} s, {:.0} MiB", again.as_secs_f64(), operator.resident());
+    is_within &= verdict("resident memory then, MiB", operator.resident(), MOST_MEMORY);
+    drop(operator);
+    // A new process that finds everything in place.
+    let operator = Operator::start(&bench.admin);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    println!(
+        "a new process that finds all {many} in place: {:.1} s of a processor, {:.0} MiB",
+        operator.processor_time().as_secs_f64(),
+        operator.resident()
+    );
+    is_within &= verdict("resident memory then, MiB", operator.resident(), MOST_MEMORY);
+    let before = operator.processor_time();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let idle = (operator.processor_time() - before).as_secs_f64() / 30.0 * 100.0;
+    println!("and with nothing to do: {idle:.2} % of a core");
+    is_within &= verdict(
+        "time of all after a rotation, times that of a tenth",
+        again.as_secs_f64() / first.as_secs_f64().max(0.1),
+        MOST_GROWTH,
+    );
+    if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn verdict(what: &str, found: f64, most: f64) -> bool {
+    println!("{what}: {found:.2} (at most {most}) {}", if found <= most { "ok" } else { "OVER" });
+    found <= most
+}
+
+/// How long this many keys take on all cores.
+fn keys(kind: &str, count: usize) -> Duration {
+    let spec: KeySpec = kind.parse().unwrap();
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| (0..count.div_ceil(cores)).for_each(|_| drop(PrivateKey::generate(spec).unwrap())));
+        }
+    });
+    started.elapsed()
+}
+
+/// A cluster with Services that ask.
+struct Bench {
+    client: Client,
+    admin: Administrator,
+    _top: tempfile::TempDir,
+    _real: ControlPlane,
+}
+
+impl Bench {
+    async fn start(keys: &str, count: usize) -> Bench {
+        let real = ControlPlane::start().await.unwrap();
+        let top = tempfile::tempdir().unwrap();
+        let admin = Administrator::new(real.kubeconfig(), top.path());
+        admin.prepare_cluster();
+        let spec: KeySpec = keys.parse().unwrap();
+        let policy = perennial_core::policy::Policy { defaults: Some(spec), ..Default::default() };
+        let pki = perennial_api::pki::Pki::new("cluster", perennial_api::pki::PkiSpec::from(&policy));
+        admin.kubectl_with("apply -f -", &serde_json::to_string(&pki).unwrap());
+        let bench = Bench { client: real.client().await.unwrap(), admin, _top: top, _real: real };
+        // The CA is there before anything is measured.
+        let operator = Operator::start(&bench.admin);
+        let signers = Api::<Secret>::namespaced(bench.client.clone(), "openshift-service-ca");
+        while signers.get_opt("signing-key").await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(operator);
+        for number in 0..count.div_ceil(100) * 10 {
+            let namespace = Namespace {
+                metadata: ObjectMeta { name: Some(format!("shop-{number}")), ..ObjectMeta::default() },
+                ..Namespace::default()
+            };
+            Api::<Namespace>::all(bench.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        }
+        bench.ask(0..count).await;
+        bench
+    }
+
+    /// Services that ask: a hundred in each namespace.
+    async fn ask(&self, numbers: std::ops::Range<usize>) {
+        let create = |number: usize| async move {
+            let service: Service = serde_json::from_value(json!({
+                "metadata": {"name": format!("web-{number}"), "annotations": {ASKS: format!("web-{number}-tls")}},
+                "spec": {"ports": [{"port": 443}], "clusterIP": "None"},
+            }))
+            .unwrap();
+            let api = Api::<Service>::namespaced(self.client.clone(), &namespace(number));
+            api.create(&PostParams::default(), &service).await.unwrap();
+        };
+        stream::iter(numbers).map(create).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+    }
+
+    /// As many creates of Secrets as large, each followed by a patch of a Service.
+    async fn bare(&self, count: usize) -> Duration {
+        let body = |name: String| Secret {
+            metadata: ObjectMeta {
+                name: Some(name),
+                annotations: Some([("note".to_owned(), "x".repeat(700))].into()),
+                ..ObjectMeta::default()
+            },
+            type_: Some("kubernetes.io/tls".to_owned()),
+            data: Some(
+                [
+                    ("tls.crt".to_owned(), ByteString("x".repeat(1500).into_bytes())),
+                    ("tls.key".to_owned(), ByteString("x".repeat(230).into_bytes())),
+                ]
+                .into(),
+            ),
+            ..Secret::default()
+        };
+        let pair = |number: usize| async move {
+            let secrets = Api::<Secret>::namespaced(self.client.clone(), &namespace(number));
+            secrets.create(&PostParams::default(), &body(format!("bare-{number}"))).await.unwrap();
+            let services = Api::<Service>::namespaced(self.client.clone(), &namespace(number));
+            let patch = json!({"metadata": {"annotations": {"bare/one": "signer@1", "bare/two": "signer@1"}}});
+            services.patch(&format!("web-{number}"), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        };
+        let started = Instant::now();
+        stream::iter(0..count).map(pair).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+        started.elapsed()
+    }
+
+    /// From the start of the program until all have what they ask for.
+    async fn serve(&self, count: usize) -> (Duration, Operator) {
+        let operator = Operator::start(&self.admin);
+        (self.wait(count).await, operator)
+    }
+
+    /// Until all have what they ask for, and are told.
+    async fn wait(&self, count: usize) -> Duration {
+        let started = Instant::now();
+        let api = Api::<Service>::all(self.client.clone());
+        loop {
+            let all = api.list_metadata(&ListParams::default()).await.unwrap();
+            let told = all.iter().filter(|it| it.annotations().keys().any(|key| key.ends_with("signed-by"))).count();
+            if told >= count {
+                return started.elapsed();
+            }
+            tokio::time::sleep(Duration::from_millis(if count > 2000 { 500 } else { 100 })).await;
+        }
+    }
+
+    /// From asking for another CA until all have another certificate.
+    async fn rotate(&self, count: usize) -> Duration {
+        let api = Api::<Secret>::all(self.client.clone());
+        let ours = ListParams::default().fields("type=kubernetes.io/tls");
+        let issued = |it: &PartialObjectMeta<Secret>| {
+            it.annotations().get("perennial.dev/issues").map(|it| it.matches('T').count())
+        };
+        let ask = json!({"metadata": {"annotations": {FORCE: format!("bench of {count}")}}});
+        let signers = Api::<Secret>::namespaced(self.client.clone(), "openshift-service-ca");
+        let started = Instant::now();
+        signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+        loop {
+            let all = api.list_metadata(&ours).await.unwrap();
+            let again = all.iter().filter(|it| it.name_any().starts_with("web-") && issued(it) >= Some(2)).count();
+            if again >= count {
+                return started.elapsed();
+            }
+            tokio::time::sleep(Duration::from_millis(if count > 2000 { 1000 } else { 100 })).await;
+        }
+    }
+}
+
+fn namespace(number: usize) -> String {
+    format!("shop-{}", number / 100)
+}
+
+/// `perennial run`, which ends with the bench.
+struct Operator(Child);
+
+impl Operator {
+    fn start(admin: &Administrator) -> Operator {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        let arguments =
+            ["run", "--controllers", "service-ca", "--metrics", "127.0.0.1:0", "--lease-namespace", "default"];
+        command.args(arguments).env("KUBECONFIG", admin.kubeconfig());
+        Operator(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// What it has used of the processors so far.
+    fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        // The name may have spaces in it; what comes behind it has none.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = [11, 12].into_iter().map(|field: usize| fields[field].parse::<u64>().unwrap()).sum();
+        // Linux counts in hundredths of a second, whatever the kernel does.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// In MiB.
+    fn resident(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<f64>().unwrap() / 1024.0
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // As an administrator stops it, so that the next one need not wait for its lease.
+        let id = self.0.id().to_string();
+        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        let _ = self.0.wait();
+    }
+}

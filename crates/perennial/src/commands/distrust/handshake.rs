@@ -1,0 +1,140 @@
+//! TLS handshakes in memory, between a server with a certificate and a client with a bundle.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::{Api, Client};
+use perennial_core::catalog::ObjectName;
+use perennial_core::snapshot::Slot;
+use perennial_core::spec::Host;
+use perennial_operator::brief;
+use perennial_x509::read_certificates;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+/// What a server presents.
+pub(super) struct Pair {
+    /// Where it is from.
+    pub(super) name: String,
+    host: String,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Pair {
+    /// Of a Secret.
+    pub(super) async fn read(client: &Client, secret: &ObjectName) -> anyhow::Result<Pair> {
+        let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace);
+        let found = api.get(&secret.name).await;
+        let data = found.map_err(|error| anyhow!("failed to read Secret {secret}: {}", brief(&error)))?.data;
+        let data = data.unwrap_or_default();
+        let part = |name: &str| {
+            data.get(name).map(|it| it.0.as_slice()).with_context(|| format!("Secret {secret} has no {name}"))
+        };
+        let certificates = read_certificates(part("tls.crt")?)?;
+        let leaf = certificates.first().with_context(|| format!("Secret {secret} has no certificate"))?;
+        let named = leaf.facts().hosts.iter().find_map(|host| match host {
+            Host::Dns(name) => Some(name.replace('*', "any")),
+            Host::Ip(_) => None,
+        });
+        let host = named.with_context(|| format!("the certificate of Secret {secret} has no name"))?;
+        let fingerprint = leaf.facts().fingerprint_hex();
+        let name = format!("{secret}, serial {}, fingerprint {fingerprint}", leaf.facts().serial);
+        let chain = CertificateDer::pem_slice_iter(part("tls.crt")?).collect::<Result<_, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(part("tls.key")?)
+            .map_err(|_| anyhow!("Secret {secret}: tls.key is no key"))?;
+        Ok(Pair { name, host, chain, key })
+    }
+}
+
+/// What a client trusts.
+pub(super) async fn trusted(client: &Client, bundle: &Slot) -> anyhow::Result<Arc<RootCertStore>> {
+    let object = bundle.object();
+    let api = Api::<ConfigMap>::namespaced(client.clone(), &object.namespace);
+    let found = api.get(&object.name).await;
+    let data = found.map_err(|error| anyhow!("failed to read ConfigMap {object}: {}", brief(&error)))?.data;
+    let text = data.unwrap_or_default().remove(bundle.key()).unwrap_or_default();
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// An instant that somebody knows.
+#[derive(Debug)]
+struct At(UnixTime);
+
+impl TimeProvider for At {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(self.0)
+    }
+}
+
+/// Whether a client that trusts these accepts a server that presents this; and if not, why.
+pub(super) fn shake(pair: &Pair, trusted: &Arc<RootCertStore>, now: Timestamp) -> anyhow::Result<Result<(), String>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let seconds = u64::try_from(now.as_second()).unwrap_or_default();
+    let at = Arc::new(At(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))));
+    let server = ServerConfig::builder_with_details(provider.clone(), at.clone())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(pair.chain.clone(), pair.key.clone_key())?;
+    let client = ClientConfig::builder_with_details(provider, at)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(trusted.clone())
+        .with_no_client_auth();
+    let mut server = ServerConnection::new(Arc::new(server))?;
+    let name = ServerName::try_from(pair.host.clone()).with_context(|| format!("{:?} is no name", pair.host))?;
+    let mut client = ClientConnection::new(Arc::new(client), name)?;
+    // A handshake takes a few messages each way.
+    for _ in 0..10 {
+        let mut wire = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut wire)?;
+        }
+        let mut rest = wire.as_slice();
+        while !rest.is_empty() {
+            server.read_tls(&mut rest)?;
+            if let Err(error) = server.process_new_packets() {
+                return Ok(Err(format!("the server says: {error}")));
+            }
+        }
+        let mut wire = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut wire)?;
+        }
+        let mut rest = wire.as_slice();
+        while !rest.is_empty() {
+            client.read_tls(&mut rest)?;
+            if let Err(error) = client.process_new_packets() {
+                return match error {
+                    rustls::Error::InvalidCertificate(why) => Ok(Err(format!("{why}"))),
+                    other => Err(other.into()),
+                };
+            }
+        }
+        if !client.is_handshaking() && !server.is_handshaking() {
+            // And it carries what is sent.
+            server.writer().write_all(b"hello")?;
+            let mut wire = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut wire)?;
+            }
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest)?;
+                client.process_new_packets()?;
+            }
+            let mut heard = [0; 5];
+            client.reader().read_exact(&mut heard)?;
+            return Ok(Ok(()));
+        }
+    }
+    Err(anyhow!("the handshake came to no end"))
+}
