@@ -8,6 +8,7 @@ pub mod act;
 pub mod ask;
 pub mod callers;
 mod cluster;
+pub mod consumers;
 pub mod deployment;
 mod event;
 pub mod inject;

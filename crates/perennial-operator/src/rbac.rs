@@ -96,33 +96,24 @@ fn bound(name: &str, rules: &[Value], namespace: &str) -> Vec<Value> {
         "metadata": {"name": name},
         "rules": rules,
     });
-    let binding = cluster_wide_binding(&name, namespace);
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+    });
     vec![role, binding]
 }
 
 /// What making the ConfigMap that asks for that bundle takes, in every namespace: it is looked at by its name alone.
 pub fn publication(namespace: &str) -> Vec<Value> {
-    let name = format!("{NAME}-ca-publication");
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [
-            rule("", &["namespaces"], &["list", "watch"]),
-            named("", &["configmaps"], &["list", "watch"], [LEGACY_NAME]),
-            rule("", &["configmaps"], &["create"]),
-            rule("", &["events"], &["create"]),
-        ],
-    });
-    vec![role, cluster_wide_binding(&name, namespace)]
-}
-
-fn cluster_wide_binding(role: &str, namespace: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": role},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
-    })
+    let rules = [
+        rule("", &["namespaces"], &["list", "watch"]),
+        named("", &["configmaps"], &["list", "watch"], [LEGACY_NAME]),
+        rule("", &["configmaps"], &["create"]),
+        rule("", &["events"], &["create"]),
+    ];
+    bound(&format!("{NAME}-ca-publication"), &rules, namespace)
 }
 
 /// What whoever reads the metrics needs: to be bound by those who know who that is.

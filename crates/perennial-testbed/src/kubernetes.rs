@@ -137,13 +137,24 @@ impl ControlPlane {
 
     /// A client of a service account, whose token nobody needs: the administrator speaks for it.
     pub async fn client_as_account(&self, namespace: &str, name: &str) -> Result<Client, StartError> {
+        client(&self.config_of_account(namespace, name)).await
+    }
+
+    /// The same, which is told at once where it should come back later.
+    pub async fn client_asking_once_as_account(&self, namespace: &str, name: &str) -> Result<Client, StartError> {
+        let mut config = config(&self.config_of_account(namespace, name)).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    fn config_of_account(&self, namespace: &str, name: &str) -> Kubeconfig {
         let mut config = self.config.clone();
         let [all, ours] = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
         for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
             user.impersonate = Some(format!("system:serviceaccount:{namespace}:{name}"));
             user.impersonate_groups = Some(vec![all.clone(), ours.clone(), "system:authenticated".to_owned()]);
         }
-        client(&config).await
+        config
     }
 
     /// The last lines that each program wrote, for a test that fails and does not know why.
@@ -272,10 +283,14 @@ async fn fetch(client: &Client, path: &str) -> Result<String, String> {
 }
 
 /// A client that talks to our server and to nothing else, whatever proxy this machine has.
-async fn client(config: &Kubeconfig) -> Result<Client, StartError> {
-    let mut config = Config::from_custom_kubeconfig(config.clone(), &KubeConfigOptions::default()).await?;
+async fn client(kubeconfig: &Kubeconfig) -> Result<Client, StartError> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+async fn config(kubeconfig: &Kubeconfig) -> Result<Config, StartError> {
+    let mut config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await?;
     config.proxy_url = None;
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }
 
 /// As whom a client presents itself, and what proves it.

@@ -57,6 +57,17 @@ fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
 impl ClusterArgs {
     /// A client of the cluster.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        Client::try_from(self.config().await?).context("failed to make a client")
+    }
+
+    /// The same, which is told at once where it should come back later, and does not do so by itself.
+    pub(crate) async fn client_asking_once(&self) -> anyhow::Result<Client> {
+        let mut config = self.config().await?;
+        config.default_retry = false;
+        Client::try_from(config).context("failed to make a client")
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match &self.kubeconfig {
             Some(path) => {
@@ -72,7 +83,7 @@ impl ClusterArgs {
         };
         // Longer than a watch hears nothing: a connection may be dead without anybody saying so.
         config.read_timeout = Some(Duration::from_secs(310));
-        Client::try_from(config).context("failed to make a client")
+        Ok(config)
     }
 
     /// How the cluster is looked at.

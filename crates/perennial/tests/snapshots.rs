@@ -581,9 +581,19 @@ fn what_is_no_snapshot_is_refused() {
 
 #[test]
 fn usage_is_explained() {
-    for command in
-        ["plan", "verify", "explain", "forecast", "simulate", "run", "rotate", "snapshot", "certs", "manifests"]
-    {
+    for command in [
+        "plan",
+        "verify",
+        "explain",
+        "forecast",
+        "simulate",
+        "run",
+        "rotate",
+        "consumers",
+        "snapshot",
+        "certs",
+        "manifests",
+    ] {
         let (stdout, _, code) = texts(&perennial(&[command, "--help"]));
         assert_eq!(code, 0);
         assert!(stdout.contains("Examples:") && stdout.contains(&format!("perennial {command} ")), "{stdout}");

@@ -229,6 +229,11 @@ impl Cluster {
         self.real.as_ref().unwrap().client_as_account(namespace, name).await.unwrap()
     }
 
+    /// The same, which is told at once where it should come back later.
+    pub(crate) async fn client_asking_once_as_account(&self, namespace: &str, name: &str) -> Client {
+        self.real.as_ref().unwrap().client_asking_once_as_account(namespace, name).await.unwrap()
+    }
+
     /// What the programs of a real cluster wrote last.
     pub(crate) fn last_words(&self) -> String {
         self.real.as_ref().map_or_else(|| "the server is embedded".to_owned(), ControlPlane::last_words)

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
+mod consumers;
 mod contract;
 mod faults;
 mod garbage;

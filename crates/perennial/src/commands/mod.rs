@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod certs;
+mod consumers;
 mod crds;
 mod distrust;
 mod explain;
@@ -64,6 +65,7 @@ enum Command {
     Forecast(forecast::Args),
     Rotate(rotate::Args),
     Distrust(distrust::Args),
+    Consumers(consumers::Args),
     Snapshot(snapshot::Args),
     Simulate(simulate::Args),
     Crds(crds::Args),
@@ -85,6 +87,7 @@ impl Cli {
             Command::Forecast(args) => forecast::run(args, out),
             Command::Rotate(args) => rotate::run(args, out),
             Command::Distrust(args) => distrust::run(args, out),
+            Command::Consumers(args) => consumers::run(args, now, out),
             Command::Snapshot(args) => snapshot::run(args, out).map(nothing),
             Command::Simulate(args) => simulate::run(args, out),
             Command::Crds(args) => crds::run(args, out).map(nothing),
