@@ -166,4 +166,15 @@ fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
     assert_eq!(written(&lab)[REASON], "once more", "by that it has happened as well");
     let again = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
     assert!(again.err.contains("signing-key was rotated for this reason before"), "{}", again.err);
+
+    // What the resource says is to be left alone is.
+    let unmanaged = r#"{"spec": {"managementState": "Unmanaged"}}"#;
+    lab.admin.kubectl_words(&["patch", "serviceca", "cluster", "--type=merge", "-p", unmanaged], "");
+    let refused = lab.perennial(&["rotate", "service-ca", "--reason", "once more", "--yes"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(
+        refused.err.contains("signing-key is left as it is: ServiceCA cluster: spec.managementState"),
+        "{}",
+        refused.err
+    );
 }
