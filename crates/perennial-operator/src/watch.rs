@@ -149,10 +149,10 @@ mod tests {
             bootstrap_provisioning: None,
         };
         let mut snapshot = Snapshot::empty(&wiring, facts, Timestamp::UNIX_EPOCH);
-        let before = Watched::of(&wiring, &snapshot);
-        assert_eq!(before, Watched::of(&wiring, &snapshot));
+        let before = Watched::of(&wiring, &snapshot, false);
+        assert_eq!(before, Watched::of(&wiring, &snapshot, false));
         snapshot.nodes.insert("m0".to_owned(), Vec::new());
-        let after = Watched::of(&wiring, &snapshot);
+        let after = Watched::of(&wiring, &snapshot, false);
         let name = ObjectName { namespace: "openshift-etcd".to_owned(), name: "etcd-peer-m0".to_owned() };
         assert!(after.secrets.contains(&name) && !before.secrets.contains(&name));
     }

@@ -151,8 +151,8 @@ async fn what_the_installation_made_is_taken_over_as_it_is() {
         assert_eq!(found["tls.crt"], fs::read_to_string(path.with_extension("crt")).unwrap(), "{name}");
         assert!(!first.out.contains(&format!("issue {namespace}/{name}:")), "{}", first.out);
     }
-    // The other 15 certificates are made, below the signers of the first day.
-    assert_eq!(first.out.lines().filter(|line| line.starts_with("issue ")).count(), 15, "{}", first.out);
+    // The other 16 certificates are made, below the signers of the first day, and the service CA.
+    assert_eq!(first.out.lines().filter(|line| line.starts_with("issue ")).count(), 16, "{}", first.out);
     let verified = admin.perennial(&["verify"]);
     // What lives for a day ends within a week; nothing is broken.
     assert_eq!(verified.code, Some(3), "{}{}", verified.out, verified.err);

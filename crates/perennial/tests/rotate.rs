@@ -1,4 +1,4 @@
-//! `perennial rotate --noncompliant` against `perennial up`, and what becomes of it.
+//! `perennial rotate` against `perennial up`, and what becomes of it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -115,4 +115,66 @@ fn what_the_policy_does_not_want_is_replaced_a_few_at_a_time() {
     assert_eq!(again.code, Some(3), "{}", again.out);
     assert_eq!(again.err.matches("was rotated for this reason before").count(), 3, "{}", again.err);
     assert_eq!(lab.noncompliant(), names(wanted));
+}
+
+/// What is written on the Secret of the service CA.
+fn written(lab: &Lab) -> Value {
+    let secret = lab.admin.kubectl("get secret signing-key -n openshift-service-ca -o json");
+    serde_json::from_str::<Value>(&secret).unwrap()["metadata"]["annotations"].take()
+}
+
+fn wait_for(lab: &Lab, annotation: &str, value: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while written(lab)[annotation] != value {
+        assert!(Instant::now() < deadline, "{annotation} is not {value}: {}", written(lab));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
+    const FORCED: &str = "perennial.dev/forced-rotation";
+    const REASON: &str = "service-ca.operators.openshift.io/forced-rotation-reason";
+    let lab = Lab::new();
+    let dry = lab.perennial(&["rotate", "service-ca", "--reason", "leaked"]);
+    assert_eq!(dry.code, Some(0), "{}", dry.err);
+    assert!(
+        dry.out.contains("openshift-service-ca/signing-key") && dry.out.contains("forced rotation: leaked"),
+        "{}",
+        dry.out
+    );
+    assert_eq!(written(&lab).get(FORCED), None, "nobody asked");
+    let asked = lab.perennial(&["rotate", "service-ca", "--reason", "leaked", "--yes"]);
+    assert_eq!(asked.out, "asked for a new certificate in openshift-service-ca/signing-key\n", "{}", asked.err);
+    wait_for(&lab, FORCED, "leaked");
+
+    // Who asks by the resource waits for those who have not come to that yet; who insists does not.
+    let overrides = json!({"forceRotation": {"reason": "once more"}});
+    let spec = json!({"managementState": "Managed", "unsupportedConfigOverrides": overrides});
+    let metadata = json!({"name": "cluster"});
+    let object =
+        json!({"apiVersion": "operator.openshift.io/v1", "kind": "ServiceCA", "metadata": metadata, "spec": spec});
+    let applied = lab.admin.kubectl_words(&["apply", "-f", "-"], &object.to_string());
+    assert_eq!(applied.code, Some(0), "{}", applied.err);
+    let plan = lab.perennial(&["plan"]);
+    assert!(plan.out.contains("whoever still holds what was before its rotation of"), "{}", plan.out);
+    let dry = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
+    assert!(dry.out.contains("forced rotation: now"), "{}", dry.out);
+    assert_eq!(written(&lab).get(REASON), None);
+    lab.perennial(&["rotate", "service-ca", "--reason", "now", "--yes"]);
+    wait_for(&lab, FORCED, "now");
+    assert_eq!(written(&lab)[REASON], "once more", "by that it has happened as well");
+    let again = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
+    assert!(again.err.contains("signing-key was rotated for this reason before"), "{}", again.err);
+
+    // What the resource says is to be left alone is.
+    let unmanaged = r#"{"spec": {"managementState": "Unmanaged"}}"#;
+    lab.admin.kubectl_words(&["patch", "serviceca", "cluster", "--type=merge", "-p", unmanaged], "");
+    let refused = lab.perennial(&["rotate", "service-ca", "--reason", "once more", "--yes"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.out);
+    assert!(
+        refused.err.contains("signing-key is left as it is: ServiceCA cluster: spec.managementState"),
+        "{}",
+        refused.err
+    );
 }

@@ -11,6 +11,7 @@ use perennial_core::plan::{Planner, Scope};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::wiring::instances;
 use perennial_operator::ask;
+use perennial_operator::observe::Observation;
 
 use crate::cluster::{ClusterArgs, runtime};
 use crate::commands::plan;
@@ -68,8 +69,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 fn one(args: &Args, name: &str, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let rows = rows(name)?;
-    let mut snapshot = args.cluster.observe(planner.wiring())?.snapshot;
+    let Observation { mut snapshot, unmanaged, .. } = args.cluster.observe(planner.wiring())?;
     for row in &rows {
+        if let Some(why) = unmanaged.get(row.component.owner()) {
+            bail!("{} is left as it is: {why}", row.id);
+        }
         if snapshot.settings.left_alone.contains(row.component.owner()) {
             bail!("{} belongs to {}, whose certificates are not kept here", row.id, row.component.owner());
         }

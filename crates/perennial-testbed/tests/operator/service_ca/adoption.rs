@@ -131,6 +131,27 @@ async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after
     handshakes.judge();
 }
 
+/// The Secret was written and the ConfigMap was not, as the original operator may leave them for ever.
+#[tokio::test]
+async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret() {
+    let lab = Lab::embedded().await;
+    let mut original = original(Key::Ec);
+    // What stands beside it and is not signed by it is given to nobody.
+    let stranger = Minted::authority("a stranger", lab.now(), DAY).certificate;
+    original.data.get_mut("ca-bundle.crt").unwrap().push_str(&stranger.to_pem());
+    lab.put(original.data.clone(), &original.old.to_pem(), "somebody").await;
+    let secret = lab.secret().await;
+    let written = lab.pass().await;
+    assert_eq!(written.len(), 2, "{written:?}");
+    let adopted = lab.ca().await;
+    let [new, old_by_new, beside] = adopted.bundle.as_slice() else { panic!("{:?}", adopted.bundle) };
+    assert_eq!(beside, &stranger);
+    let mut expected = vec![original.old.clone(), new.clone(), old_by_new.clone()];
+    expected.sort_by_key(|it| it.der().to_vec());
+    assert_eq!(lab.bundle().await, expected);
+    assert_eq!(lab.secret().await, secret);
+}
+
 /// What clusters had before rotation was invented.
 #[tokio::test]
 async fn one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted() {
