@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::api::{Patch, PatchParams};
-use kube_client::{Api, Client, Error, ResourceExt};
+use kube_client::{Api, Client, Error, Resource, ResourceExt};
 use perennial_api::annotations::{DISTRUSTED, FORCE};
 use perennial_core::catalog::ObjectName;
 use perennial_core::trust::KeyId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -33,17 +34,29 @@ pub fn distrusted(annotations: &BTreeMap<String, String>) -> BTreeMap<KeyId, Dis
     annotations.get(DISTRUSTED).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Asks that nobody trusts these keys of a signer any more. Who was distrusted before stays so since then.
-pub async fn distrust(client: &Client, signer: &ObjectName, keys: &[KeyId], asked: &Distrust) -> Result<(), Error> {
-    let api = Api::<Secret>::namespaced(client.clone(), &signer.namespace);
-    let found = api.get(&signer.name).await?;
+/// Asks that nobody trusts these keys of a signer any more. It is written on the signer and on its bundle: either may be deleted.
+/// Who was distrusted before stays so since then.
+pub async fn distrust(
+    client: &Client,
+    (signer, bundle): (&ObjectName, &ObjectName),
+    keys: &[KeyId],
+    asked: &Distrust,
+) -> Result<(), Error> {
+    mark(&Api::<ConfigMap>::namespaced(client.clone(), &bundle.namespace), &bundle.name, keys, asked).await?;
+    mark(&Api::<Secret>::namespaced(client.clone(), &signer.namespace), &signer.name, keys, asked).await
+}
+
+async fn mark<K>(api: &Api<K>, name: &str, keys: &[KeyId], asked: &Distrust) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let found = api.get(name).await?;
     let mut all = distrusted(found.annotations());
     for key in keys {
         all.entry(key.clone()).or_insert_with(|| asked.clone());
     }
     let text = serde_json::to_string(&all).map_err(Error::SerdeError)?;
     // On the very version that was read: two who ask at the same time are both heard.
-    let version = found.resource_version();
-    let asked = json!({"metadata": {"resourceVersion": version, "annotations": {DISTRUSTED: text}}});
-    api.patch(&signer.name, &PatchParams::default(), &Patch::Merge(&asked)).await.map(drop)
+    let asked = json!({"metadata": {"resourceVersion": found.resource_version(), "annotations": {DISTRUSTED: text}}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await.map(drop)
 }

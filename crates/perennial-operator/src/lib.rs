@@ -52,3 +52,9 @@ pub fn brief(error: &kube_client::Error) -> String {
         }
     }
 }
+
+/// Whether nothing can be made in a namespace any more, because it is on its way out.
+pub(crate) fn is_ending(error: &kube_client::Error) -> bool {
+    let kube_client::Error::Api(status) = error else { return false };
+    status.details.iter().flat_map(|it| &it.causes).any(|cause| cause.reason == "NamespaceTerminating")
+}

@@ -201,7 +201,7 @@ async fn services(
     }
     let found = match &view.services {
         Services::Few(index) => {
-            troubles.extend(index.trouble().map(|text| Trouble { namespace: None, text }));
+            troubles.extend(index.troubles().into_iter().map(|text| Trouble { namespace: None, text }));
             index.representatives()
         }
         Services::All => match listed(client).await {
@@ -419,6 +419,8 @@ impl Gathered {
     }
 
     fn bundle(&mut self, slot: &Slot, map: &ConfigMap, key: &str) {
+        let distrusted = ask::distrusted(map.annotations());
+        self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
         if let Some(writer) = writers::other(&map.metadata) {
             self.writers.insert(slot.clone(), writer);
         }

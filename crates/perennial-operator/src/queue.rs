@@ -63,11 +63,6 @@ impl<K: Ord + Clone> Queue<K> {
         self.failed.iter().filter(|(key, _)| idle(key)).map(|(_, failure)| failure.again_at).min()
     }
 
-    /// What was heard of it says nothing new.
-    pub(crate) fn unhear(&mut self, key: &K) {
-        self.waiting.remove(key);
-    }
-
     /// Whether nothing is to be looked at now.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.under_way.is_empty()

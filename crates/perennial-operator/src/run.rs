@@ -143,7 +143,9 @@ impl<'c> Runner<'c> {
         let mut settled = pin!(serving.settled(&base));
         while !self.keeper.is_stopping() {
             // Who cannot look does not look for ever: it is told with the pass.
-            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok() || serving.index().trouble().is_some() {
+            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok()
+                || (!serving.index().is_heard() && !serving.index().troubles().is_empty())
+            {
                 return;
             }
         }
@@ -196,16 +198,19 @@ impl<'c> Runner<'c> {
     /// that it is about to make.
     pub async fn run(&self, after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
         let (stopping, mut stopped) = watch_channel::channel(false);
+        let mut also_stopped = stopped.clone();
         let serve = async {
             if let Some(serving) = &self.serving {
                 serving.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
             }
         };
-        let keep = async {
-            self.keep(after_each, stop).await;
+        // Nobody goes on because another one has not come to its end.
+        let keep = self.keep(after_each, async { drop(also_stopped.wait_for(|it| *it).await) });
+        let stop = async {
+            stop.await;
             stopping.send_replace(true);
         };
-        tokio::join!(keep, serve);
+        tokio::join!(stop, keep, serve);
     }
 
     async fn keep(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {

@@ -63,14 +63,14 @@ enum Outcome {
 
 /// What was heard.
 enum Heard {
-    Failure(String),
+    Failure(&'static str, String),
     Services(Box<Event<KubeService>>),
     Secrets(Box<Event<PartialObjectMeta<Secret>>>),
 }
 
 /// What was under way.
 enum Ended {
-    Looked { name: ObjectName, outcome: Outcome, is_all_heard: bool },
+    Looked { name: ObjectName, outcome: Outcome, is_heard_of: bool },
     Told,
 }
 
@@ -137,8 +137,9 @@ impl<'c> Serving<'c> {
                 let Some(name) = queue.next(Instant::now()) else { break };
                 under_way.push(
                     async move {
-                        let (outcome, is_all_heard) = self.look(&name, &base).await;
-                        Ended::Looked { name, outcome, is_all_heard }
+                        let outcome = self.look(&name, &base).await;
+                        let is_heard_of = self.index.ended(&name);
+                        Ended::Looked { name, outcome, is_heard_of }
                     }
                     .boxed(),
                 );
@@ -173,8 +174,8 @@ impl<'c> Serving<'c> {
                     }
                 },
                 Some(ended) = under_way.next() => {
-                    if let Ended::Looked { name, outcome, is_all_heard } = ended
-                        && let Some((uid, why)) = settle(&mut queue, &name, outcome, is_all_heard)
+                    if let Ended::Looked { name, outcome, is_heard_of } = ended
+                        && let Some((uid, why)) = settle(&mut queue, &name, outcome, is_heard_of)
                     {
                         under_way.push(
                             async move {
@@ -200,9 +201,14 @@ impl<'c> Serving<'c> {
 
     fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
         let index = &self.index;
+        match &heard {
+            Heard::Services(_) => index.hears(SERVICES, None),
+            Heard::Secrets(_) => index.hears(SECRETS, None),
+            Heard::Failure(..) => {}
+        }
         let changed = match heard {
-            Heard::Failure(why) => {
-                index.fails(why);
+            Heard::Failure(what, why) => {
+                index.hears(what, Some(why));
                 Vec::new()
             }
             Heard::Services(event) => match *event {
@@ -225,10 +231,10 @@ impl<'c> Serving<'c> {
         let services = watcher(Api::<KubeService>::all(self.client.clone()), watcher::Config::default());
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
-        let services = services.default_backoff().map(|it| understood("Services", it));
-        all.push(services.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Services(Box::new(event)))).boxed());
-        let secrets = secrets.default_backoff().map(|it| understood("Secrets", it));
-        all.push(secrets.map(|it| it.map_or_else(Heard::Failure, |event| Heard::Secrets(Box::new(event)))).boxed());
+        let services = services.default_backoff().map(|it| understood(SERVICES, it));
+        all.push(services.map(|it| it.map_or_else(failed, |event| Heard::Services(Box::new(event)))).boxed());
+        let secrets = secrets.default_backoff().map(|it| understood(SECRETS, it));
+        all.push(secrets.map(|it| it.map_or_else(failed, |event| Heard::Secrets(Box::new(event)))).boxed());
         all
     }
 
@@ -253,15 +259,13 @@ fn settle(
     queue: &mut Queue<ObjectName>,
     name: &ObjectName,
     outcome: Outcome,
-    is_all_heard: bool,
+    is_heard_of: bool,
 ) -> Option<(String, String)> {
+    if is_heard_of {
+        queue.add(name.clone());
+    }
     match outcome {
-        Outcome::Right | Outcome::Waits => {
-            queue.done(name);
-            if is_all_heard {
-                queue.unhear(name);
-            }
-        }
+        Outcome::Right | Outcome::Waits => queue.done(name),
         Outcome::Gone => queue.forget(name),
         // After a moment, or as soon as something is heard of it: nobody needs to know.
         Outcome::Again => _ = queue.failed(name, "somebody was faster", Instant::now()),
@@ -275,7 +279,15 @@ fn settle(
     None
 }
 
-fn understood<T>(what: &str, event: Result<T, watcher::Error>) -> Result<T, String> {
+/// What is watched.
+const SERVICES: &str = "Services";
+const SECRETS: &str = "Secrets";
+
+fn failed((what, why): (&'static str, String)) -> Heard {
+    Heard::Failure(what, why)
+}
+
+fn understood<T>(what: &'static str, event: Result<T, watcher::Error>) -> Result<T, (&'static str, String)> {
     event.map_err(|error| {
         debug!(%error, what, "a watch was interrupted");
         let why = match error {
@@ -284,6 +296,6 @@ fn understood<T>(what: &str, event: Result<T, watcher::Error>) -> Result<T, Stri
             | watcher::Error::WatchFailed(error) => brief(&error),
             other => other.to_string(),
         };
-        format!("{what} cannot be watched: {why}")
+        (what, format!("{what} cannot be watched: {why}"))
     })
 }

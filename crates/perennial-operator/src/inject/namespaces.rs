@@ -131,7 +131,7 @@ impl Publisher {
             Err(Error::Api(status)) if status.reason == "AlreadyExists" => Outcome::Right,
             Err(Error::Api(status)) if status.code == 404 => Outcome::Gone,
             Err(Error::Api(status)) if status.code == 409 => Outcome::Again,
-            Err(error) if is_ending(&error) => Outcome::Gone,
+            Err(error) if crate::is_ending(&error) => Outcome::Gone,
             Err(error) => Outcome::Refused(brief(&error)),
         }
     }
@@ -178,12 +178,6 @@ fn name(of: Of, metadata: &ObjectMeta) -> Option<String> {
 /// A namespace that is ending takes nothing new. A ConfigMap that is ending is in the way until it is gone.
 fn is_there(of: Of, metadata: &ObjectMeta) -> bool {
     of == Of::Maps || metadata.deletion_timestamp.is_none()
-}
-
-/// Whether a namespace takes nothing new because it is ending, of which nothing may have been heard yet.
-fn is_ending(error: &Error) -> bool {
-    let Error::Api(status) = error else { return false };
-    status.details.iter().flat_map(|it| &it.causes).any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Which namespaces there are, and which of them have the ConfigMap.

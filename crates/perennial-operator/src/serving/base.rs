@@ -93,6 +93,7 @@ impl Base {
             || signer(self) != signer(other)
             || trusted(self) != trusted(other)
             || self.snapshot.cluster != other.snapshot.cluster
+            || self.snapshot.policy != other.snapshot.policy
             || self.snapshot.settings != other.snapshot.settings
             || self.snapshot.other_writers != other.snapshot.other_writers
     }

@@ -34,8 +34,10 @@ struct State {
     seen: HashSet<u64>,
     /// Whether it was said of each Service whether its Secret is there.
     is_settled: bool,
-    /// Why a list could not be heard, until it can.
-    trouble: Option<String>,
+    /// Why a list cannot be heard, until it can.
+    troubles: BTreeMap<&'static str, String>,
+    /// Whether everybody had been looked at at least once.
+    was_known: bool,
 }
 
 /// How far a list was heard.
@@ -46,6 +48,9 @@ struct Heard {
     /// Whether one was heard to its end.
     is_whole: bool,
 }
+
+/// How many issues are remembered: as many as the circuit breaker asks about.
+const REMEMBERED_ISSUES: usize = 5;
 
 /// Certificates that every client judges alike, but for their ends.
 type Class = (Option<Principal>, Vec<CertificateId>);
@@ -69,6 +74,11 @@ struct Entry {
     is_blocked: bool,
     /// Whether it has been looked at.
     is_known: bool,
+    /// Whether it is being looked at, and whether something was heard of its Secret meanwhile.
+    is_under_way: bool,
+    is_heard_of: bool,
+    /// When its last few certificates were issued here: a Secret that is gone cannot say so.
+    issues: Vec<Timestamp>,
     round: u32,
     secret_round: u32,
 }
@@ -90,6 +100,7 @@ pub(super) struct Subject {
     pub(super) request: Result<Request, Box<Obstacle>>,
     pub(super) service: Service,
     pub(super) written: Annotations,
+    pub(super) issues: Vec<Timestamp>,
     /// Whether its Secret is probably not there.
     pub(super) is_probably_absent: bool,
 }
@@ -114,7 +125,7 @@ impl Index {
             state.services.iter().filter(|(_, entry)| entry.round != round).map(|(name, _)| name.clone()).collect();
         gone.iter().for_each(|name| state.remove(name));
         state.know_absent();
-        Vec::new()
+        gone
     }
 
     /// A Service is there, or has changed. Says whether it is to be looked at.
@@ -123,8 +134,9 @@ impl Index {
         let annotations = service.metadata.annotations.unwrap_or_default();
         let state = &mut *self.lock();
         let Some(request) = Request::of(&annotations) else {
+            let was_there = state.services.contains_key(&name);
             state.remove(&name);
-            return None;
+            return was_there.then_some(name);
         };
         let request = request.map_err(Box::new);
         let uid = service.metadata.uid.unwrap_or_default();
@@ -156,6 +168,9 @@ impl Index {
             next: Timestamp::MAX,
             is_blocked: false,
             is_known: false,
+            is_under_way: false,
+            is_heard_of: false,
+            issues: Vec::new(),
             round,
             secret_round: state.secrets_heard.round,
         };
@@ -165,8 +180,9 @@ impl Index {
 
     /// A Service is gone.
     pub(super) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
-        self.lock().remove(&name_of(service));
-        Vec::new()
+        let name = name_of(service);
+        self.lock().remove(&name);
+        vec![name]
     }
 
     /// A list of all Secrets begins.
@@ -217,7 +233,11 @@ impl Index {
             let stays_blocked = entry.is_blocked && !serving::is_of(annotations, &entry.uid);
             if !is_same && !stays_blocked {
                 entry.secret = Secret::Unknown;
-                changed.push(service);
+                // Perhaps it is what is being written: that is known when the look has ended.
+                match entry.is_under_way {
+                    true => entry.is_heard_of = true,
+                    false => changed.push(service),
+                }
             }
         }
         changed
@@ -228,41 +248,47 @@ impl Index {
         let name = name_of(secret);
         let state = &mut *self.lock();
         state.seen.remove(&hash(&name));
-        let services: Vec<ObjectName> = state.wanted_by(&name);
-        for service in &services {
-            if let Some(entry) = state.services.get_mut(service) {
-                (entry.secret, entry.heard) = (Secret::Absent, None);
-            }
-        }
+        let mut services: Vec<ObjectName> = state.wanted_by(&name);
+        services.retain(|service| {
+            let Some(entry) = state.services.get_mut(service) else { return false };
+            (entry.secret, entry.heard) = (Secret::Absent, None);
+            entry.is_heard_of |= entry.is_under_way;
+            !entry.is_under_way
+        });
         services
     }
 
     /// Whether it is known who asks and which Secrets there are.
-    pub(super) fn is_heard(&self) -> bool {
+    pub fn is_heard(&self) -> bool {
         self.lock().is_heard()
     }
 
-    /// A list cannot be heard.
-    pub(super) fn fails(&self, why: String) {
-        self.lock().trouble = Some(why);
+    /// A list cannot be heard; or it can.
+    pub(super) fn hears(&self, what: &'static str, trouble: Option<String>) {
+        let mut state = self.lock();
+        match trouble {
+            Some(trouble) => drop(state.troubles.insert(what, trouble)),
+            None => drop(state.troubles.remove(what)),
+        }
     }
 
-    /// Why nobody knows who asks, where somebody tried.
-    pub fn trouble(&self) -> Option<String> {
-        let state = self.lock();
-        state.trouble.clone().filter(|_| !state.is_heard())
+    /// What cannot be heard, and why.
+    pub fn troubles(&self) -> Vec<String> {
+        self.lock().troubles.values().cloned().collect()
     }
 
     /// What to look at; none where nobody asks any more.
     pub(super) fn subject(&self, name: &ObjectName) -> Option<Subject> {
-        let state = self.lock();
-        let entry = state.services.get(name)?;
+        let mut state = self.lock();
+        let entry = state.services.get_mut(name)?;
+        (entry.is_under_way, entry.is_heard_of) = (true, false);
         // Who was never served and has just come has nothing yet: writing tells if that is wrong.
         let is_new = entry.secret == Secret::Unknown && entry.heard.is_none() && !serving::was_served(&entry.written);
         Some(Subject {
             request: entry.request.clone(),
             service: Service { name: name.name.clone(), headless: entry.headless, uid: entry.uid.clone() },
             written: entry.written.clone(),
+            issues: entry.issues.clone(),
             is_probably_absent: entry.secret == Secret::Absent || is_new,
         })
     }
@@ -279,11 +305,12 @@ impl Index {
         }
     }
 
-    /// What came of looking at a Service. Says whether everything that was heard of its Secret is known by that.
-    pub(super) fn found(&self, name: &ObjectName, uid: &str, found: Found<'_>) -> bool {
+    /// What came of looking at a Service.
+    pub(super) fn found(&self, name: &ObjectName, uid: &str, found: Found<'_>) {
         let state = &mut *self.lock();
-        let Some(entry) = state.services.get(name).filter(|entry| entry.uid == uid) else { return false };
-        let was_known = entry.is_known;
+        if state.services.get(name).is_none_or(|entry| entry.uid != uid) {
+            return;
+        }
         let class = found.state.map(|it| {
             let class = (it.certificate.signed_by.clone(), it.chain.clone());
             let known = state.classes.iter().position(|known| *known == class);
@@ -293,7 +320,7 @@ impl Index {
             });
             (number, it.certificate.validity.not_after)
         });
-        let Some(entry) = state.services.get_mut(name) else { return false };
+        let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
         entry.is_blocked = found.is_blocked;
         state.times.remove(&(entry.next, name.clone()));
@@ -301,18 +328,27 @@ impl Index {
         if entry.next < Timestamp::MAX {
             state.times.insert((entry.next, name.clone()));
         }
-        if found.is_read {
-            entry.class = class;
+        // What is somebody else's, or cannot be read, stands for nobody.
+        entry.class = class;
+        if let Some(at) = found.issued_at {
+            entry.issues.push(at);
+            let forgotten = entry.issues.len().saturating_sub(REMEMBERED_ISSUES);
+            entry.issues.drain(..forgotten);
         }
         entry.written = found.written.unwrap_or_else(|| std::mem::take(&mut entry.written));
-        let version = found.version.map(String::into_boxed_str);
-        let is_last = version.is_some() && entry.heard == version;
-        match version {
-            Some(version) => entry.secret = Secret::Right(version),
-            None if !was_known => entry.secret = Secret::Unknown,
-            None => {}
+        if let Some(version) = found.version {
+            entry.secret = Secret::Right(version.into_boxed_str());
         }
-        is_last
+    }
+
+    /// A look has ended. Says whether something was heard of its Secret meanwhile that is not known by it.
+    pub(super) fn ended(&self, name: &ObjectName) -> bool {
+        let mut state = self.lock();
+        let Some(entry) = state.services.get_mut(name) else { return false };
+        let is_known = matches!((&entry.secret, &entry.heard), (Secret::Right(seen), Some(heard)) if seen == heard);
+        let is_heard_of = std::mem::take(&mut entry.is_heard_of);
+        entry.is_under_way = false;
+        is_heard_of && !is_known
     }
 
     /// Who is to be looked at because of the time alone.
@@ -346,19 +382,21 @@ impl Index {
         (state.services.len(), state.services.values().filter(|entry| entry.is_blocked).count())
     }
 
-    /// Whether everybody has been looked at.
+    /// Whether everybody has been looked at, at least once.
     pub fn is_known(&self) -> bool {
-        let state = self.lock();
-        state.is_heard() && state.services.values().all(|entry| entry.is_known)
+        let state = &mut *self.lock();
+        state.was_known |= state.is_heard() && state.services.values().all(|entry| entry.is_known);
+        state.was_known
     }
 
     /// For each kind of certificate that is out there one that stands for all of them: the one that ends last. None where that is
     /// not known yet.
     pub fn representatives(&self) -> Option<BTreeMap<Slot, Service>> {
-        let state = self.lock();
-        if !state.is_heard() || state.services.values().any(|entry| !entry.is_known) {
+        // Who came later and has not been looked at has nothing that matters yet.
+        if !self.is_known() {
             return None;
         }
+        let state = self.lock();
         let mut last: BTreeMap<usize, (Timestamp, &ObjectName, &Entry)> = BTreeMap::new();
         for (name, entry) in &state.services {
             let Some((class, end)) = entry.class else { continue };
@@ -381,8 +419,8 @@ impl Index {
 pub(super) struct Found<'s> {
     /// What its Secret holds.
     pub(super) state: Option<&'s SecretState>,
-    /// Whether that was looked at.
-    pub(super) is_read: bool,
+    /// When a certificate was issued, where one was.
+    pub(super) issued_at: Option<Timestamp>,
     /// The version of its Secret, where that is as it should be.
     pub(super) version: Option<String>,
     /// What is written on the Service now, where that is known.
@@ -443,5 +481,118 @@ fn name_of(metadata: &ObjectMeta) -> ObjectName {
     ObjectName {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(name: &str, uid: &str) -> KubeService {
+        let asks = json!({"service.beta.openshift.io/serving-cert-secret-name": format!("{name}-tls")});
+        let metadata = json!({"name": name, "namespace": "shop", "uid": uid, "annotations": asks});
+        serde_json::from_value(json!({"metadata": metadata, "spec": {}})).unwrap()
+    }
+
+    fn secret(name: &str, version: &str) -> ObjectMeta {
+        let metadata = json!({"name": name, "namespace": "shop", "resourceVersion": version});
+        serde_json::from_value(metadata).unwrap()
+    }
+
+    fn named(name: &str) -> ObjectName {
+        ObjectName { namespace: "shop".to_owned(), name: name.to_owned() }
+    }
+
+    /// One Service, and everything was heard to its end.
+    fn index() -> Index {
+        let index = Index::default();
+        index.services_begin();
+        assert_eq!(index.service(service("web", "u1")), Some(named("web")));
+        index.services_end();
+        index.secrets_begin();
+        index.secrets_end();
+        index
+    }
+
+    fn right(version: &str) -> Found<'static> {
+        Found { version: Some(version.to_owned()), next: Timestamp::MAX, ..Found::default() }
+    }
+
+    #[test]
+    fn what_is_written_says_nothing_new_whenever_it_is_heard() {
+        let index = index();
+        assert!(index.subject(&named("web")).unwrap().is_probably_absent);
+        // Before the look has ended.
+        assert_eq!(index.secret(&secret("web-tls", "7")), []);
+        index.found(&named("web"), "u1", right("7"));
+        assert!(!index.ended(&named("web")));
+        // And after it.
+        index.subject(&named("web"));
+        index.found(&named("web"), "u1", right("8"));
+        assert!(!index.ended(&named("web")));
+        assert_eq!(index.secret(&secret("web-tls", "8")), []);
+        // What others write does, both ways.
+        assert_eq!(index.secret(&secret("web-tls", "9")), [named("web")]);
+        index.subject(&named("web"));
+        assert_eq!(index.secret(&secret("web-tls", "11")), []);
+        index.found(&named("web"), "u1", right("10"));
+        assert!(index.ended(&named("web")));
+        // So does a deletion.
+        index.subject(&named("web"));
+        assert_eq!(index.secret_gone(&secret("web-tls", "12")), []);
+        index.found(&named("web"), "u1", right("12"));
+        assert!(index.ended(&named("web")));
+        assert_eq!(index.secret_gone(&secret("web-tls", "13")), [named("web")]);
+    }
+
+    #[test]
+    fn who_came_later_holds_up_nobody() {
+        let index = index();
+        assert_eq!(index.representatives(), None, "nobody has looked at web");
+        index.found(&named("web"), "u1", right("7"));
+        assert!(index.representatives().is_some());
+        index.service(service("new", "u2"));
+        assert!(index.representatives().is_some());
+    }
+
+    #[test]
+    fn whoever_goes_is_looked_at_once_more_and_found_gone() {
+        let index = index();
+        index.service(service("other", "u2"));
+        let metadata = service("web", "u1").metadata;
+        assert_eq!(index.service_gone(&metadata), [named("web")]);
+        assert!(index.subject(&named("web")).is_none());
+        let mut silent = service("other", "u2");
+        silent.metadata.annotations = None;
+        assert_eq!(index.service(silent.clone()), Some(named("other")));
+        assert_eq!(index.service(silent), None);
+        // Those that a new list does not have.
+        index.service(service("last", "u3"));
+        index.services_begin();
+        assert_eq!(index.services_end(), [named("last")]);
+    }
+
+    #[test]
+    fn a_blocked_one_is_tried_again_when_its_obstacle_goes_and_not_whenever_it_changes() {
+        let index = index();
+        index.subject(&named("web"));
+        index.found(&named("web"), "u1", Found { is_blocked: true, next: Timestamp::MAX, ..Found::default() });
+        assert!(!index.ended(&named("web")));
+        assert_eq!(index.secret(&secret("web-tls", "7")), []);
+        assert_eq!(index.secret_gone(&secret("web-tls", "8")), [named("web")]);
+        assert_eq!(index.count(), (1, 1));
+    }
+
+    #[test]
+    fn another_service_of_the_same_name_is_another_one() {
+        let index = index();
+        index.found(&named("web"), "u1", right("7"));
+        assert_eq!(index.service(service("web", "u1")), None);
+        assert_eq!(index.service(service("web", "u2")), Some(named("web")));
+        // What was found of the first says nothing of the second.
+        index.found(&named("web"), "u1", right("7"));
+        assert_eq!(index.secret(&secret("web-tls", "7")), [named("web")]);
     }
 }

@@ -31,7 +31,7 @@ use crate::library::Library;
 use crate::memory::{Past, SecretMemory};
 use crate::observe::{secret_state, whole_second};
 use crate::read;
-use crate::{FIELD_MANAGER, brief};
+use crate::{FIELD_MANAGER, brief, is_ending};
 
 /// How many earlier certificates by other signers are remembered: one for each rotation that may not have reached everybody.
 const REMEMBERED: usize = 2;
@@ -52,6 +52,8 @@ enum Trouble {
     Obstacle(String),
     /// Something went wrong that passes.
     Passing(String),
+    /// Its namespace is on its way out.
+    Ending,
 }
 
 impl From<Obstacle> for Trouble {
@@ -64,7 +66,8 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Trouble {
         match &error {
             Error::Api(status) if status.code == 409 => Trouble::Changed,
-            Error::Api(status) if status.code != 429 && (400..500).contains(&status.code) => {
+            error if is_ending(error) => Trouble::Ending,
+            Error::Api(status) if ![401, 408, 429].contains(&status.code) && (400..500).contains(&status.code) => {
                 Trouble::Obstacle(brief(&error))
             }
             _ => Trouble::Passing(brief(&error)),
@@ -90,13 +93,14 @@ struct Done {
     state: Option<Arc<SecretState>>,
     version: Option<String>,
     issuer: Option<String>,
+    issued_at: Option<Timestamp>,
     next: Timestamp,
 }
 
 impl Serving<'_> {
     /// Looks at a Service, and does what is to be done.
-    pub(super) async fn look(&self, name: &ObjectName, base: &Base) -> (Outcome, bool) {
-        let Some(subject) = self.index.subject(name) else { return (Outcome::Gone, false) };
+    pub(super) async fn look(&self, name: &ObjectName, base: &Base) -> Outcome {
+        let Some(subject) = self.index.subject(name) else { return Outcome::Gone };
         let uid = subject.service.uid.clone();
         let mut tries = 0;
         let done = loop {
@@ -114,27 +118,36 @@ impl Serving<'_> {
                 };
                 let written = match self.annotate(name, &uid, changes).await {
                     Ok(written) => written,
-                    Err(outcome) => return (outcome, false),
+                    Err(outcome) => return outcome,
                 };
                 let state = done.state;
                 let outcome = if done.version.is_some() { Outcome::Right } else { Outcome::Waits };
                 let found = Found {
                     state: state.as_deref(),
-                    is_read: true,
+                    issued_at: done.issued_at,
                     version: done.version,
                     written,
                     is_blocked: false,
                     next: done.next,
                 };
-                (outcome, self.index.found(name, &uid, found))
+                self.index.found(name, &uid, found);
+                outcome
             }
-            Err(Trouble::Changed) => (Outcome::Again, false),
-            Err(Trouble::Passing(why)) => (Outcome::Failed(why), false),
+            Err(Trouble::Changed) => Outcome::Again,
+            Err(Trouble::Ending) => {
+                self.index.found(name, &uid, Found { next: Timestamp::MAX, ..Found::default() });
+                Outcome::Waits
+            }
+            // One that cannot be read is waited for, but nobody else waits for it.
+            Err(Trouble::Passing(why)) => {
+                self.index.found(name, &uid, Found { next: Timestamp::MAX, ..Found::default() });
+                Outcome::Failed(why)
+            }
             // Whoever else keeps them says so themselves.
             Err(Trouble::Obstacle(_)) if !base.is_ours() => {
                 let found = Found { is_blocked: true, next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
-                (Outcome::Waits, false)
+                Outcome::Waits
             }
             Err(Trouble::Obstacle(why)) => {
                 let changes = serving::failed(&subject.written, &why);
@@ -142,7 +155,7 @@ impl Serving<'_> {
                 let written = self.annotate(name, &uid, changes).await.ok().flatten();
                 let found = Found { written, is_blocked: true, next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
-                (Outcome::Blocked { uid, why }, false)
+                Outcome::Blocked { uid, why }
             }
         }
     }
@@ -156,13 +169,15 @@ impl Serving<'_> {
         let read = self.read(base, &slot, &subject.service, is_absent).await?;
         if !base.is_ours() {
             let state = if let Observed::Present(state) = read.state { Some(Arc::new(state)) } else { None };
-            return Ok(Done { state, version: None, issuer: None, next: Timestamp::MAX });
+            return Ok(Done { state, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
         snapshot.services.insert(slot.clone(), subject.service.clone());
         read.facts.iter().for_each(|facts| snapshot.certificates.insert(facts.clone()));
         snapshot.secrets.insert(slot.clone(), read.state.clone());
+        // A Secret that is gone, or cannot be read, does not say how often it was made.
+        snapshot.lost_issues.insert(slot.clone(), subject.issues.clone());
         let Some(instance) = snapshot.service(&slot) else { return Err(Trouble::Changed) };
         let report = self.planner.plan(&snapshot, &Scope::Certificate(SERVING_ROW, instance));
         let step = report.steps.iter().find_map(|step| match &step.action {
@@ -259,10 +274,11 @@ impl Serving<'_> {
             let text = format!("replaced the certificate in Secret {object}: {}", wanted.reason);
             self.tell(&slot.object().namespace, &subject.service, "ServingCertificateReplaced", &text).await;
         }
-        let state = Arc::new(secret_state_of(&certificate, &chain, base, state));
+        let state = Arc::new(state);
         let issuer = certificate.facts().issuer.common_name();
         let next = self.next_look(&state, &wanted.instance, &snapshot);
-        Ok(Done { state: Some(state), version: written.metadata.resource_version, issuer, next })
+        let issued_at = Some(snapshot.taken_at);
+        Ok(Done { state: Some(state), version: written.metadata.resource_version, issuer, issued_at, next })
     }
 
     /// When time alone changes something about what was just written.
@@ -284,7 +300,7 @@ impl Serving<'_> {
     ) -> Result<Done, Trouble> {
         let (Some(secret), Observed::Present(state), Some(certificate)) = (read.secret, read.state, read.certificate)
         else {
-            return Ok(Done { state: None, version: None, issuer: None, next });
+            return Ok(Done { state: None, version: None, issuer: None, issued_at: None, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -299,7 +315,7 @@ impl Serving<'_> {
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
         let version = version.filter(|_| !is_waiting);
-        Ok(Done { state: Some(Arc::new(state)), version, issuer, next })
+        Ok(Done { state: Some(Arc::new(state)), version, issuer, issued_at: None, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.
@@ -445,14 +461,5 @@ fn describe(
     });
     if !owners.iter().any(|it| it.uid == owner.uid && it.kind == owner.kind && it.name == owner.name) {
         owners.push(owner);
-    }
-}
-
-/// What was planned, with the certificate that it came to be.
-fn secret_state_of(certificate: &Certificate, chain: &[Certificate], base: &Base, planned: SecretState) -> SecretState {
-    SecretState {
-        certificate: trust::facts_among(certificate, base.library.certificates()).into(),
-        chain: chain.iter().map(trust::id).collect(),
-        ..planned
     }
 }

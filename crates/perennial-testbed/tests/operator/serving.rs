@@ -493,6 +493,60 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("ECDSA P521"));
 }
 
+/// One Secret that no server tells, and one that was taken away from its Service, hold up nobody else.
+#[tokio::test]
+async fn what_cannot_be_read_or_is_somebody_elses_holds_up_nobody_else() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    for name in ["a", "web", "z"] {
+        shop.asks(name, &format!("{name}-tls")).await;
+    }
+    shop.once().await;
+    let before = shop.served("web-tls").await;
+    // The one is not told any more; the other, which ends last, no longer says whose it is.
+    let uid = key(BETA, "originating-service-uid");
+    shop.later(1);
+    shop.secrets().delete("z-tls", &DeleteParams::default()).await.unwrap();
+    shop.once().await;
+    shop.patch_secret("z-tls", json!({"metadata": {"annotations": {uid: null}}})).await;
+    let refuse = |method: &http::Method, path: &str| {
+        let is_it = *method == http::Method::GET && path.ends_with("/secrets/a-tls");
+        is_it.then_some((http::StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+    };
+    let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: "a test"}}});
+    let signers = shop.cluster.secrets("openshift-service-ca");
+    signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    let passed = shop.cluster.runner_through(shop.cluster.way(refuse)).once().await.unwrap();
+    assert!(!passed.written.is_empty(), "{:?}", passed.report.waiting);
+    assert_ne!(shop.served("web-tls").await.leaf(), before.leaf());
+    // And the bundle can be made again.
+    let maps = shop.cluster.config_maps("openshift-service-ca");
+    maps.delete("signing-cabundle", &DeleteParams::default()).await.unwrap();
+    shop.cluster.runner_through(shop.cluster.way(refuse)).once().await.unwrap();
+    assert!(maps.get_opt("signing-cabundle").await.unwrap().is_some());
+}
+
+/// Whoever destroys a certificate each time it is made gets a few, and then none for the rest of an hour.
+#[tokio::test]
+async fn nothing_is_made_for_ever_for_who_destroys_it() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.asks("web", "web-tls").await;
+    let running = Running::start(&shop.cluster);
+    let is_there = || async { shop.secrets().get_opt("web-tls").await.unwrap().is_some() };
+    for _ in 0..5 {
+        soon("web has a certificate", is_there).await;
+        shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
+    }
+    soon("it is told", || async {
+        shop.told("web")
+            .await
+            .get(&key(BETA, "serving-cert-generation-error"))
+            .is_some_and(|it| it.contains("circuit breaker"))
+    })
+    .await;
+    assert!(!is_there().await);
+    running.end().await;
+}
+
 /// Under the rights of the manifests for the service CA alone, of which none is unused.
 #[tokio::test]
 async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {

@@ -85,17 +85,23 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         let old = known.pair(&client, &known.presented).await?;
         let asked = Distrust { since: clock::now(), reason: args.reason.clone() };
         let keys: Vec<KeyId> = known.keys.iter().cloned().collect();
-        let answer = ask::distrust(&client, &known.signer.object(), &keys, &asked).await;
+        let objects = (&known.signer.object(), &known.bundle.object());
+        let answer = ask::distrust(&client, objects, &keys, &asked).await;
         answer.map_err(|error| anyhow::anyhow!("failed to ask for it: {}", brief(&error)))?;
         talk::line(format_args!("asked; waiting for the operator"));
-        let after = wait(args, &planner, &client, &known.keys).await?;
-        show(&planner, &client, &after, old, out).await
+        let (after, presented) = wait(args, &planner, &client, &known.keys).await?;
+        let found = show(&planner, &client, &after, old, out).await?;
+        for secret in &presented {
+            talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
+        }
+        Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
     })
 }
 
 /// What is to be distrusted.
 struct Known {
     signer: Slot,
+    bundle: Slot,
     /// Which keys.
     keys: BTreeSet<KeyId>,
     /// Their certificates, to be told.
@@ -142,7 +148,14 @@ impl Known {
             by.is_some_and(|by| keys.contains(&by.key))
         };
         let presented = snapshot.services.keys().filter(signs).cloned().collect();
-        Ok(Known { signer, keys, certificates: earlier.into_values().collect(), is_current, presented })
+        Ok(Known {
+            signer,
+            bundle: bundle.home.clone(),
+            keys,
+            certificates: earlier.into_values().collect(),
+            is_current,
+            presented,
+        })
     }
 
     fn describe(&self, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -198,19 +211,25 @@ fn lost(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> B
     lost
 }
 
-/// Looks until nothing of them is trusted or presented any more.
-async fn wait(args: &Args, planner: &Planner<'_>, client: &Client, keys: &BTreeSet<KeyId>) -> anyhow::Result<Snapshot> {
+/// Looks until nothing of them is trusted any more. Says who presents something of theirs all the same.
+async fn wait(
+    args: &Args,
+    planner: &Planner<'_>,
+    client: &Client,
+    keys: &BTreeSet<KeyId>,
+) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let begun = Instant::now();
     let mut told = String::new();
     loop {
         let seen = observe(client, planner.wiring(), &args.cluster.view(), clock::now()).await;
         let snapshot =
             seen.map_err(|error| anyhow::anyhow!("failed to look at the cluster: {}", brief(&error)))?.snapshot;
-        let left = left(planner, &snapshot, keys);
-        if left.is_empty() {
-            return Ok(snapshot);
+        let (trusted, presented) = left(planner, &snapshot, keys);
+        if trusted.is_empty() {
+            return Ok((snapshot, presented));
         }
-        let text = format!("still trusted or presented in {}", first_few(&left));
+        let all: Vec<String> = trusted.into_iter().chain(presented).collect();
+        let text = format!("still trusted or presented in {}", first_few(&all));
         if text != told {
             talk::line(format_args!("{text}"));
             told = text;
@@ -222,9 +241,9 @@ async fn wait(args: &Args, planner: &Planner<'_>, client: &Client, keys: &BTreeS
     }
 }
 
-/// Where something of them is left.
-fn left(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> Vec<String> {
-    let Some(bundle) = planner.wiring().bundle(service_ca::BUNDLE) else { return Vec::new() };
+/// Where something of them is trusted, and where something by them is presented.
+fn left(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> (Vec<String>, Vec<String>) {
+    let Some(bundle) = planner.wiring().bundle(service_ca::BUNDLE) else { return Default::default() };
     let slots = [&bundle.home].into_iter().chain(bundle.copies.iter().map(|(slot, _)| slot));
     let trusts = |slot: &&Slot| {
         let members = snapshot.bundles.get(slot).and_then(|it| it.present()).into_iter().flat_map(|it| &it.members);
@@ -234,8 +253,9 @@ fn left(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> V
         let by = state(snapshot, slot).and_then(|it| it.certificate.signed_by.as_ref());
         by.is_some_and(|by| keys.contains(&by.key))
     };
-    let all = slots.filter(trusts).chain(snapshot.services.keys().filter(presents));
-    all.map(|slot| slot.object_text().to_owned()).collect()
+    let text = |slot: &Slot| slot.object_text().to_owned();
+    let trusted = slots.filter(trusts).map(text).collect();
+    (trusted, snapshot.services.keys().filter(presents).map(text).collect())
 }
 
 /// Shows by handshakes with the new bundle that the old one is refused and the new one accepted.
@@ -256,7 +276,10 @@ async fn show(
             Ok(()) => bail!("{} is still accepted with the new bundle", old.name),
         },
     }
-    let current = snapshot.services.keys().find(|slot| state(snapshot, slot).is_some());
+    let signer = planner.wiring().row(service_ca::ROW).map(|it| planner.wiring().home(it.row, &Instance::Cluster));
+    let signer = signer.and_then(|slot| state(snapshot, &slot)).map(|it| &it.certificate.subject);
+    let is_new = |slot: &&Slot| state(snapshot, slot).is_some_and(|it| it.certificate.signed_by.as_ref() == signer);
+    let current = snapshot.services.keys().find(is_new);
     let Some(slot) = current else {
         writeln!(out, "No Service has a certificate: none of the new CA could be tried.")?;
         return Ok(Found::Nothing);

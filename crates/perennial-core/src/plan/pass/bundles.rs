@@ -39,7 +39,7 @@ impl Pass<'_, '_> {
         withdrawn.extend(distrusted.iter().filter(|id| is_there(id)).cloned());
         let is_whole = found.present().is_some_and(|state| state.damage.is_empty());
         let mut needed = if is_whole { Vec::new() } else { self.needed(bundle.inputs) };
-        needed.retain(|id| !distrusted.contains(id));
+        needed.retain(|id| self.draft.get(id).is_none_or(|it| self.distrusted(&it.subject).is_none()));
         let inputs = BundleInputs {
             current: &current,
             needed: &needed,

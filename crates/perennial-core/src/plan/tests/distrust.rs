@@ -97,3 +97,23 @@ fn it_does_not_wait_for_ever_for_who_cannot_be_given_another_one() {
     cluster.settle();
     assert!(!cluster.bundle(BUNDLE).members.contains(&old_id));
 }
+
+#[test]
+fn a_bundle_that_is_made_again_does_not_have_it() {
+    let mut cluster = settled();
+    let (old_id, old) = current(&cluster);
+    distrust(&mut cluster, &old);
+    cluster.settle();
+    cluster.pass_to(cluster.now() + HOUR);
+    cluster
+        .snapshot
+        .bundles
+        .insert(crate::snapshot::Slot::new(&tls(BUNDLE).object(), "ca-bundle.crt"), crate::rules::Observed::Absent);
+    let report = cluster.plan();
+    let made = report.steps.iter().filter_map(|step| match &step.action {
+        Action::Publish(bundles) => Some(&bundles[0].members),
+        _ => None,
+    });
+    let made: Vec<_> = made.collect();
+    assert!(made.len() == 1 && !made[0].contains(&old_id), "{}", text(&report));
+}
