@@ -6,10 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube_client::api::PostParams;
-use kube_client::{Api, Client};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube_client::Client;
 use perennial_core::catalog::{Catalog, Component, Signer};
 use perennial_core::plan::{Action, Pending, Step};
 use perennial_core::rules::{Reason, Waiting};
@@ -17,9 +15,8 @@ use perennial_core::service_ca::Rotation;
 use perennial_core::snapshot::Slot;
 use tracing::{debug, info, warn};
 
-use crate::FIELD_MANAGER;
 use crate::act::{ActError, Done};
-use crate::brief;
+use crate::event::{self, Told};
 use crate::objects::{Kind, ObjectRef, Objects, Seen};
 use crate::pass::{Clock, Listener, Passed};
 use crate::read;
@@ -129,30 +126,7 @@ impl<'c> Teller<'c> {
     }
 
     async fn post(&self, involved: ObjectReference, is_warning: bool, reason: &str, text: &str) {
-        let now = Time((self.clock)());
-        let namespace = involved.namespace.clone().unwrap_or_default();
-        let event = Event {
-            metadata: ObjectMeta {
-                generate_name: Some(format!("{}-", involved.name.as_deref().unwrap_or_default())),
-                namespace: Some(namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            involved_object: involved,
-            type_: Some(if is_warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(reason.to_owned()),
-            message: Some(text.to_owned()),
-            source: Some(EventSource { component: Some(FIELD_MANAGER.to_owned()), host: None }),
-            count: Some(1),
-            first_timestamp: Some(now.clone()),
-            last_timestamp: Some(now),
-            ..Event::default()
-        };
-        let api = Api::<Event>::namespaced(self.client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            // What happens matters more than that it is told.
-            let error = brief(&error);
-            warn!(namespace, reason, error, "failed to write an event");
-        }
+        event::post(&self.client, Told { involved, is_warning, reason, text, now: (self.clock)() }).await;
     }
 
     async fn announce(&self, step: &Step, objects: &Objects) {

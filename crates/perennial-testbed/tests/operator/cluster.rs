@@ -327,3 +327,14 @@ pub(crate) fn namespaces() -> BTreeSet<&'static str> {
     names.retain(|name| !name.starts_with('<') && *name != "kube-system");
     names
 }
+
+/// Waits until it is so: for seconds, not for minutes.
+pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    for _ in 0..200 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("not after ten seconds: {what}");
+}

@@ -30,8 +30,7 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::service_fn;
 
-use crate::cluster::Cluster;
-use crate::injection::soon;
+use crate::cluster::{Cluster, soon};
 use crate::mint::Minted;
 use crate::rights;
 

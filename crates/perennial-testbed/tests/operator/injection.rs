@@ -1,6 +1,5 @@
 //! The CA bundle of Services, given to those who ask for it. Numbers are those of the original's scenarios.
 
-use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use perennial_x509::{PrivateKey, self_signed};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, soon};
 use crate::rights;
 
 const SHOP: &str = "shop";
@@ -39,17 +38,6 @@ fn authority(name: &str) -> String {
         extensions: Vec::new(),
     };
     self_signed(&spec, &PrivateKey::generate(spec.key).unwrap()).unwrap().to_pem()
-}
-
-/// Waits until it is so: for seconds, not for minutes.
-pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    for _ in 0..200 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not after ten seconds: {what}");
 }
 
 /// A cluster with a namespace, a bundle and somebody who gives it out.

@@ -18,8 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::service_fn;
 
-use crate::cluster::Cluster;
-use crate::injection::soon;
+use crate::cluster::{Cluster, soon};
 use crate::rights;
 
 const BUNDLE: &str = "a bundle";

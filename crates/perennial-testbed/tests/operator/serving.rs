@@ -1,8 +1,6 @@
 //! Services that ask for a certificate. Numbers are those of the original's scenarios.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -18,7 +16,7 @@ use perennial_x509::{Certificate, PrivateKey, read_certificates};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, soon};
 use crate::rights;
 
 const SHOP: &str = "shop";
@@ -130,17 +128,6 @@ impl Served {
 
 fn key(group: &str, name: &str) -> String {
     format!("{group}/{name}")
-}
-
-/// Waits until it is so: for seconds, not for minutes.
-pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
-    for _ in 0..200 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not after ten seconds: {what}");
 }
 
 /// The operator, while it runs.

@@ -14,10 +14,10 @@ use perennial_operator::inject::Injector;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, soon};
 use crate::hammer::Age::{New, Old};
 use crate::hammer::{Age, Failure, Hammer, Tally};
-use crate::serving::{Running, Shop, soon};
+use crate::serving::{Running, Shop};
 use crate::serving_trust::{SECRET_NAME, force, identity, signer, today};
 
 /// What clients take for their bundle.

@@ -1,6 +1,7 @@
 //! TLS handshakes in memory, between a server with a certificate and a client with a bundle.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
@@ -15,7 +16,9 @@ use perennial_x509::read_certificates;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection, SideData,
+};
 
 /// What a server presents.
 pub(super) struct Pair {
@@ -94,47 +97,44 @@ pub(super) fn shake(pair: &Pair, trusted: &Arc<RootCertStore>, now: Timestamp) -
     let mut client = ClientConnection::new(Arc::new(client), name)?;
     // A handshake takes a few messages each way.
     for _ in 0..10 {
-        let mut wire = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut wire)?;
+        if let Err(error) = carry(&mut client, &mut server)? {
+            return Ok(Err(format!("the server says: {error}")));
         }
-        let mut rest = wire.as_slice();
-        while !rest.is_empty() {
-            server.read_tls(&mut rest)?;
-            if let Err(error) = server.process_new_packets() {
-                return Ok(Err(format!("the server says: {error}")));
-            }
-        }
-        let mut wire = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut wire)?;
-        }
-        let mut rest = wire.as_slice();
-        while !rest.is_empty() {
-            client.read_tls(&mut rest)?;
-            if let Err(error) = client.process_new_packets() {
-                return match error {
-                    rustls::Error::InvalidCertificate(why) => Ok(Err(format!("{why}"))),
-                    other => Err(other.into()),
-                };
-            }
+        match carry(&mut server, &mut client)? {
+            Ok(()) => {}
+            Err(rustls::Error::InvalidCertificate(why)) => return Ok(Err(why.to_string())),
+            Err(other) => return Err(other.into()),
         }
         if !client.is_handshaking() && !server.is_handshaking() {
             // And it carries what is sent.
             server.writer().write_all(b"hello")?;
-            let mut wire = Vec::new();
-            while server.wants_write() {
-                server.write_tls(&mut wire)?;
-            }
-            let mut rest = wire.as_slice();
-            while !rest.is_empty() {
-                client.read_tls(&mut rest)?;
-                client.process_new_packets()?;
-            }
+            carry(&mut server, &mut client)??;
             let mut heard = [0; 5];
             client.reader().read_exact(&mut heard)?;
             return Ok(Ok(()));
         }
     }
     Err(anyhow!("the handshake came to no end"))
+}
+
+/// Carries everything that one has to say to the other, and says what that makes of it.
+fn carry<A, B, S, T>(from: &mut A, to: &mut B) -> io::Result<Result<(), rustls::Error>>
+where
+    A: DerefMut<Target = ConnectionCommon<S>>,
+    B: DerefMut<Target = ConnectionCommon<T>>,
+    S: SideData,
+    T: SideData,
+{
+    let mut wire = Vec::new();
+    while from.wants_write() {
+        from.write_tls(&mut wire)?;
+    }
+    let mut rest = wire.as_slice();
+    while !rest.is_empty() {
+        to.read_tls(&mut rest)?;
+        if let Err(error) = to.process_new_packets() {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
