@@ -480,6 +480,98 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("ECDSA P521"));
 }
 
+/// 5, 10, 12: what was made for the Service is taken, whoever made it, and what points to nobody is left.
+async fn what_was_made_for_a_service_is_taken(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("other", "other-tls").await;
+    shop.once().await;
+    let theirs = shop.served("other-tls").await.secret.data.unwrap();
+    let web = shop.asks("web", "web-tls").await;
+    let old = |name: &str, service: &str, uid: &str| {
+        let annotations = json!({
+            key(ALPHA, "originating-service-uid"): uid, key(ALPHA, "originating-service-name"): service,
+            key(ALPHA, "expiry"): "2030-01-01T00:00:00Z", "note": "theirs",
+        });
+        json!({"metadata": {"name": name, "annotations": annotations}, "type": "kubernetes.io/tls", "data": theirs})
+    };
+    shop.cluster.create::<Secret>(Some(SHOP), old("web-tls", "web", &web.uid().unwrap())).await;
+    let stray = shop.cluster.create::<Secret>(Some(SHOP), old("stray-tls", "gone", "u-gone")).await;
+    shop.once().await;
+    let served = shop.served("web-tls").await;
+    assert_eq!(served.names(), ["web.shop.svc", "web.shop.svc.cluster.local"]);
+    assert_eq!(served.annotation(BETA, "originating-service-uid"), web.uid().as_deref());
+    assert_eq!(served.secret.annotations().get("note").map(String::as_str), Some("theirs"));
+    let found = shop.secrets().get("stray-tls").await.unwrap();
+    assert_eq!(found.resource_version(), stray.resource_version());
+}
+
+/// 7 and others: refused, immutable, of another type, or one of the cluster's own. Each is told, and passes.
+async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let error = |told: &BTreeMap<String, String>| told[&key(ALPHA, "serving-cert-generation-error")].clone();
+    // 7
+    shop.asks("web", "web-tls").await;
+    let refuse = |method: &http::Method, path: &str| {
+        let is_it = *method == http::Method::POST && path.ends_with("/shop/secrets");
+        is_it.then_some((http::StatusCode::FORBIDDEN, "Forbidden"))
+    };
+    shop.cluster.runner_through(shop.cluster.way(refuse)).once().await.unwrap();
+    let told = shop.told("web").await;
+    assert_eq!(
+        (error(&told).as_str(), told[&key(BETA, "serving-cert-generation-error-num")].as_str()),
+        ("a fault of the test", "1")
+    );
+    shop.once().await;
+    let before = shop.served("web-tls").await;
+    assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
+    // Immutable: nothing to do yet; then it should change.
+    shop.patch_secret("web-tls", json!({"immutable": true})).await;
+    shop.once().await;
+    assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
+    shop.later(310);
+    shop.once().await;
+    assert!(error(&shop.told("web").await).contains("secret shop/web-tls is immutable: delete it"));
+    shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
+    shop.once().await;
+    assert_ne!(shop.served("web-tls").await.leaf(), before.leaf());
+    // Of another type, although it was made for this Service.
+    let typed = shop.asks("typed", "typed-tls").await;
+    let annotations = json!({key(BETA, "originating-service-uid"): typed.uid().unwrap()});
+    let object = json!({"metadata": {"name": "typed-tls", "annotations": annotations}, "type": "Opaque"});
+    shop.cluster.create::<Secret>(Some(SHOP), object).await;
+    shop.once().await;
+    assert!(error(&shop.told("typed").await).contains("has type \"Opaque\""));
+    // One of the cluster's own.
+    let greedy = json!({"name": "greedy", "annotations": {key(BETA, "serving-cert-secret-name"): "signing-key"}});
+    let service = json!({"metadata": greedy, "spec": {"ports": [{"port": 443}]}});
+    shop.cluster.create::<Service>(Some("openshift-service-ca"), service).await;
+    let ca = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
+    shop.once().await;
+    let services = Api::<Service>::namespaced(shop.cluster.client.clone(), "openshift-service-ca");
+    let told = services.get("greedy").await.unwrap().annotations().clone();
+    assert!(error(&told).contains("does not have corresponding service UID") || error(&told).contains("cluster's own"));
+    let after = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
+    assert_eq!(after.data, ca.data);
+}
+
+/// Long names and other domains.
+#[tokio::test]
+async fn names_fit_whatever_they_are() {
+    let mut shop = Shop::new(Cluster::embedded().await).await;
+    shop.cluster.view.service_domain = "corp.example.com".to_owned();
+    let (short, long) = ("a".repeat(54), "a".repeat(63));
+    shop.asks(&short, "short-tls").await;
+    shop.asks(&long, "long-tls").await;
+    shop.once().await;
+    for (name, secret) in [(&short, "short-tls"), (&long, "long-tls")] {
+        let served = shop.served(secret).await;
+        assert_eq!(served.names(), [format!("{name}.shop.svc"), format!("{name}.shop.svc.corp.example.com")]);
+        let common = served.leaf().facts().subject.common_name().unwrap_or_default();
+        assert!(common.len() <= 64, "{common}");
+        assert_eq!(common == format!("{name}.shop.svc"), secret == "short-tls", "{common}");
+    }
+}
+
 /// One Secret that no server tells, and one that was taken away from its Service, hold up nobody else.
 #[tokio::test]
 async fn what_cannot_be_read_or_is_somebody_elses_holds_up_nobody_else() {
@@ -603,5 +695,7 @@ on_both! {
     obstacles_are_told_and_pass
     changes_are_followed
     a_rotation_reaches_every_service
+    what_was_made_for_a_service_is_taken
+    other_obstacles_are_told_and_pass
     keys_follow_the_category
 }
