@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
 use kube_client::ResourceExt;
-use kube_client::api::{Api, DeleteParams};
+use kube_client::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -18,12 +18,19 @@ const COLLECTED_WITHIN: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn the_secret_of_a_service_goes_with_it_on_the_embedded_server() {
     the_secret_of_a_service_goes_with_it(&Cluster::embedded().await, owned_secret).await;
+    the_secret_of_a_service_goes_with_it(&only_services(Cluster::embedded().await), issued_secret).await;
 }
 
 #[tokio::test]
 async fn the_secret_of_a_service_goes_with_it_on_a_real_server() {
     let cluster = Cluster::real_with(&["garbage-collector-controller"]).await;
     the_secret_of_a_service_goes_with_it(&cluster, owned_secret).await;
+}
+
+#[tokio::test]
+async fn the_certificate_of_a_service_goes_with_it_on_a_real_server() {
+    let cluster = only_services(Cluster::real_with(&["garbage-collector-controller"]).await);
+    the_secret_of_a_service_goes_with_it(&cluster, issued_secret).await;
 }
 
 /// Has a Secret made for each of three Services, by whoever makes them. That of the one which is deleted goes, and so does that
@@ -62,6 +69,23 @@ async fn owned_secret(cluster: &Cluster, service: &Service) -> Secret {
         json!({"apiVersion": "v1", "kind": "Service", "name": service.name_any(), "uid": service.uid().unwrap()});
     let metadata = json!({"name": format!("{}-tls", service.name_any()), "ownerReferences": [owner]});
     cluster.create(Some(NAMESPACE), json!({"metadata": metadata, "stringData": {"of": service.name_any()}})).await
+}
+
+/// Of which only Services and their CA are kept.
+fn only_services(mut cluster: Cluster) -> Cluster {
+    let others = ["etcd", "kube-apiserver", "kube-controller-manager"];
+    cluster.view.settings.left_alone = others.map(str::to_owned).into();
+    cluster
+}
+
+/// The Secret that the operator makes for a Service which asks for it.
+async fn issued_secret(cluster: &Cluster, service: &Service) -> Secret {
+    let (name, secret) = (service.name_any(), format!("{}-tls", service.name_any()));
+    let asks = json!({"metadata": {"annotations": {"service.beta.openshift.io/serving-cert-secret-name": secret}}});
+    let services: Api<Service> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    services.patch(&name, &PatchParams::default(), &Patch::Merge(&asks)).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    cluster.secrets(NAMESPACE).get(&secret).await.unwrap()
 }
 
 impl Cluster {
