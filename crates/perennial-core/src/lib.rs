@@ -5,6 +5,7 @@
 pub mod campaign;
 pub mod catalog;
 pub mod consumers;
+pub mod distrust;
 pub mod forecast;
 pub mod injection;
 pub mod install;

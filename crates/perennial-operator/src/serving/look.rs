@@ -116,12 +116,13 @@ impl Serving<'_> {
                     Some(issuer) => serving::succeeded(&subject.written, issuer),
                     None => Changes::new(),
                 };
-                let written = match self.annotate(name, &uid, changes).await {
-                    Ok(written) => written,
-                    Err(outcome) => return outcome,
+                let outcome = if done.version.is_some() { Outcome::Right } else { Outcome::Waits };
+                // What was issued is known, whatever comes of telling it.
+                let (written, outcome) = match self.annotate(name, &uid, changes).await {
+                    Ok(written) => (written, outcome),
+                    Err(outcome) => (None, outcome),
                 };
                 let state = done.state;
-                let outcome = if done.version.is_some() { Outcome::Right } else { Outcome::Waits };
                 let found = Found {
                     state: state.as_deref(),
                     issued_at: done.issued_at,

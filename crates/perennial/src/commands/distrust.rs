@@ -2,20 +2,20 @@
 
 mod handshake;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use jiff::Timestamp;
 use kube_client::Client;
-use perennial_core::catalog::{Catalog, Instance};
-use perennial_core::plan::{Planner, Scope, distrusted};
-use perennial_core::rules::{SecretState, first_few};
+use perennial_core::catalog::{Catalog, Component};
+use perennial_core::distrust::{Distrust, Left};
+use perennial_core::plan::Planner;
+use perennial_core::rules::first_few;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
-use perennial_core::trust::{CertificateFacts, KeyId};
-use perennial_operator::ask::{self, Distrust};
+use perennial_core::trust::KeyId;
+use perennial_operator::ask;
 use perennial_operator::brief;
 use perennial_operator::observe::observe;
 
@@ -65,9 +65,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.cluster.observe(planner.wiring())?.snapshot;
-    let known = Known::of(&planner, &snapshot)?;
-    known.describe(out)?;
-    let lost = lost(&planner, &snapshot, &known.keys);
+    let meant = meant(&planner, &snapshot)?;
+    describe(&meant, out)?;
+    let lost = meant.cuts_off(&planner, &snapshot);
     match lost.len() {
         0 => writeln!(out, "Nobody is known who is cut off by it.")?,
         1 => writeln!(out, "It cuts off:")?,
@@ -82,15 +82,18 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     runtime.block_on(async {
         let client = args.cluster.client().await?;
         // What has to be refused afterwards, while it is still there.
-        let old = known.pair(&client, &known.presented).await?;
-        let asked = Distrust { since: clock::now(), reason: args.reason.clone() };
-        let keys: Vec<KeyId> = known.keys.iter().cloned().collect();
-        let objects = (&known.signer.object(), &known.bundle.object());
+        let old = match meant.left(&planner, &snapshot).presented.first() {
+            Some(slot) => Some(Pair::read(&client, &slot.object()).await?),
+            None => None,
+        };
+        let asked = ask::Distrust { since: clock::now(), reason: args.reason.clone() };
+        let keys: Vec<KeyId> = meant.keys.iter().cloned().collect();
+        let objects = (&meant.signer.object(), &meant.bundle.object());
         let answer = ask::distrust(&client, objects, &keys, &asked).await;
         answer.map_err(|error| anyhow::anyhow!("failed to ask for it: {}", brief(&error)))?;
         talk::line(format_args!("asked; waiting for the operator"));
-        let (after, presented) = wait(args, &planner, &client, &known.keys).await?;
-        let found = show(&planner, &client, &after, old, out).await?;
+        let (after, presented) = wait(args, &planner, &client, &meant).await?;
+        let found = show(&meant, &client, &after, old, out).await?;
         for secret in &presented {
             talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
         }
@@ -99,116 +102,24 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 }
 
 /// What is to be distrusted.
-struct Known {
-    signer: Slot,
-    bundle: Slot,
-    /// Which keys.
-    keys: BTreeSet<KeyId>,
-    /// Their certificates, to be told.
-    certificates: Vec<CertificateFacts>,
-    /// Whether the current one is among them.
-    is_current: bool,
-    /// Places that present something by them.
-    presented: Vec<Slot>,
+fn meant(planner: &Planner<'_>, snapshot: &Snapshot) -> anyhow::Result<Distrust> {
+    let component = Component::ServiceCa.owner();
+    ensure!(!snapshot.settings.left_alone.contains(component), "{component} is not kept here");
+    Distrust::of_service_ca(planner, snapshot).context("there is no service CA that could be read")
 }
 
-impl Known {
-    fn of(planner: &Planner<'_>, snapshot: &Snapshot) -> anyhow::Result<Known> {
-        let wiring = planner.wiring();
-        let row = wiring.row(service_ca::ROW).context("the catalog has no service CA")?.row;
-        let component = row.component.owner();
-        ensure!(!snapshot.settings.left_alone.contains(component), "{component} is not kept here");
-        let signer = wiring.home(row, &Instance::Cluster);
-        let state = state(snapshot, &signer).with_context(|| format!("there is no CA in {signer}"))?;
-        let bundle = wiring.bundle(service_ca::BUNDLE).context("the catalog has no bundle of the service CA")?;
-        let slots = [&bundle.home].into_iter().chain(bundle.copies.iter().map(|(slot, _)| slot));
-        let members = slots.filter_map(|slot| snapshot.bundles.get(slot)?.present()).flat_map(|it| &it.members);
-        let known = members.filter_map(|id| snapshot.certificates.get(id));
-        let mut earlier: BTreeMap<KeyId, CertificateFacts> = BTreeMap::new();
-        for it in known.filter(|it| it.subject != state.certificate.subject) {
-            let known = earlier.entry(it.subject.key.clone()).or_insert_with(|| it.as_ref().clone());
-            if known.signed_by.as_ref() != Some(&known.subject) {
-                known.clone_from(it);
-            }
-        }
-        let current = &state.certificate;
-        if earlier.is_empty() {
-            earlier.insert(current.subject.key.clone(), current.as_ref().clone());
-        }
-        // Whoever has signed one of them is a way to it.
-        let mut asked = snapshot.clone();
-        asked.settings.distrusted = earlier.keys().map(|key| (key.clone(), snapshot.taken_at)).collect();
-        let keys: BTreeSet<KeyId> = distrusted(&asked).into_keys().collect();
-        let is_current = keys.contains(&current.subject.key);
-        if is_current {
-            earlier.insert(current.subject.key.clone(), current.as_ref().clone());
-        }
-        let signs = |slot: &&Slot| {
-            let by = state_of(snapshot, slot).and_then(|it| it.certificate.signed_by.as_ref());
-            by.is_some_and(|by| keys.contains(&by.key))
-        };
-        let presented = snapshot.services.keys().filter(signs).cloned().collect();
-        Ok(Known {
-            signer,
-            bundle: bundle.home.clone(),
-            keys,
-            certificates: earlier.into_values().collect(),
-            is_current,
-            presented,
-        })
+fn describe(meant: &Distrust, out: &mut dyn Write) -> anyhow::Result<()> {
+    for it in &meant.certificates {
+        let (name, life) = (&it.subject.name, it.validity);
+        writeln!(out, "To be distrusted: {name}, from {} to {}, {}", life.not_before, life.not_after, it.id)?;
     }
-
-    fn describe(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        for it in &self.certificates {
-            writeln!(
-                out,
-                "To be distrusted: {}, from {} to {}, {}",
-                it.subject.name, it.validity.not_before, it.validity.not_after, it.id
-            )?;
-        }
-        if self.is_current {
-            writeln!(
-                out,
-                "The current one is among them, or has signed one of them: another takes its place first, and signs everything again."
-            )?;
-        }
-        Ok(())
+    if meant.is_current {
+        writeln!(
+            out,
+            "The current one is among them, or has signed one of them: another takes its place first, and signs everything again."
+        )?;
     }
-
-    /// A certificate by one of them with its key, if somebody presents one.
-    async fn pair(&self, client: &Client, slots: &[Slot]) -> anyhow::Result<Option<Pair>> {
-        match slots.first() {
-            Some(slot) => Pair::read(client, &slot.object()).await.map(Some),
-            None => Ok(None),
-        }
-    }
-}
-
-fn state<'s>(snapshot: &'s Snapshot, slot: &Slot) -> Option<&'s SecretState> {
-    snapshot.secrets.get(slot)?.present()
-}
-
-fn state_of<'s>(snapshot: &'s Snapshot, slot: &&Slot) -> Option<&'s SecretState> {
-    state(snapshot, slot)
-}
-
-/// Everybody who is cut off: what the plan breaks with consent, until nothing is left to do.
-fn lost(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> BTreeSet<String> {
-    let mut world = snapshot.clone();
-    world.settings.distrusted.extend(keys.iter().map(|key| (key.clone(), world.taken_at)));
-    world.settings.in_flight = usize::MAX;
-    let mut lost = BTreeSet::new();
-    for _ in 0..10 {
-        let report = planner.plan(&world, &Scope::All);
-        if report.steps.is_empty() {
-            break;
-        }
-        for step in &report.steps {
-            lost.extend(step.consented.iter().cloned());
-            world.apply(step);
-        }
-    }
-    lost
+    Ok(())
 }
 
 /// Looks until nothing of them is trusted any more. Says who presents something of theirs all the same.
@@ -216,7 +127,7 @@ async fn wait(
     args: &Args,
     planner: &Planner<'_>,
     client: &Client,
-    keys: &BTreeSet<KeyId>,
+    meant: &Distrust,
 ) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let begun = Instant::now();
     let mut told = String::new();
@@ -224,7 +135,9 @@ async fn wait(
         let seen = observe(client, planner.wiring(), &args.cluster.view(), clock::now()).await;
         let snapshot =
             seen.map_err(|error| anyhow::anyhow!("failed to look at the cluster: {}", brief(&error)))?.snapshot;
-        let (trusted, presented) = left(planner, &snapshot, keys);
+        let Left { trusted, presented } = meant.left(planner, &snapshot);
+        let text = |slots: Vec<Slot>| slots.iter().map(|slot| slot.object_text().to_owned()).collect::<Vec<_>>();
+        let (trusted, presented) = (text(trusted), text(presented));
         if trusted.is_empty() {
             return Ok((snapshot, presented));
         }
@@ -241,33 +154,15 @@ async fn wait(
     }
 }
 
-/// Where something of them is trusted, and where something by them is presented.
-fn left(planner: &Planner<'_>, snapshot: &Snapshot, keys: &BTreeSet<KeyId>) -> (Vec<String>, Vec<String>) {
-    let Some(bundle) = planner.wiring().bundle(service_ca::BUNDLE) else { return Default::default() };
-    let slots = [&bundle.home].into_iter().chain(bundle.copies.iter().map(|(slot, _)| slot));
-    let trusts = |slot: &&Slot| {
-        let members = snapshot.bundles.get(slot).and_then(|it| it.present()).into_iter().flat_map(|it| &it.members);
-        members.filter_map(|id| snapshot.certificates.get(id)).any(|it| keys.contains(&it.subject.key))
-    };
-    let presents = |slot: &&Slot| {
-        let by = state(snapshot, slot).and_then(|it| it.certificate.signed_by.as_ref());
-        by.is_some_and(|by| keys.contains(&by.key))
-    };
-    let text = |slot: &Slot| slot.object_text().to_owned();
-    let trusted = slots.filter(trusts).map(text).collect();
-    (trusted, snapshot.services.keys().filter(presents).map(text).collect())
-}
-
 /// Shows by handshakes with the new bundle that the old one is refused and the new one accepted.
 async fn show(
-    planner: &Planner<'_>,
+    meant: &Distrust,
     client: &Client,
     snapshot: &Snapshot,
     old: Option<Pair>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Found> {
-    let bundle = planner.wiring().bundle(service_ca::BUNDLE).context("the catalog has no bundle of the service CA")?;
-    let trusted = handshake::trusted(client, &bundle.home).await?;
+    let trusted = handshake::trusted(client, &meant.bundle).await?;
     let now: Timestamp = clock::now();
     match &old {
         None => writeln!(out, "No certificate of the old CA was presented anywhere: none could be tried.")?,
@@ -276,11 +171,7 @@ async fn show(
             Ok(()) => bail!("{} is still accepted with the new bundle", old.name),
         },
     }
-    let signer = planner.wiring().row(service_ca::ROW).map(|it| planner.wiring().home(it.row, &Instance::Cluster));
-    let signer = signer.and_then(|slot| state(snapshot, &slot)).map(|it| &it.certificate.subject);
-    let is_new = |slot: &&Slot| state(snapshot, slot).is_some_and(|it| it.certificate.signed_by.as_ref() == signer);
-    let current = snapshot.services.keys().find(is_new);
-    let Some(slot) = current else {
+    let Some(slot) = meant.served(snapshot) else {
         writeln!(out, "No Service has a certificate: none of the new CA could be tried.")?;
         return Ok(Found::Nothing);
     };

@@ -1,0 +1,122 @@
+//! What it comes to when somebody ends the trust in a CA on purpose: which CAs go, who is cut off, and what is left of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::catalog::Instance;
+use crate::plan::{Planner, Scope, distrusted};
+use crate::rules::SecretState;
+use crate::service_ca;
+use crate::snapshot::{Slot, Snapshot};
+use crate::trust::{CertificateFacts, KeyId, Principal};
+
+/// More rounds than a rotation takes.
+const MOST_ROUNDS: usize = 10;
+
+/// The CAs to distrust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Distrust {
+    /// Where the current CA is kept.
+    pub signer: Slot,
+    /// Where whom it trusts is kept.
+    pub bundle: Slot,
+    /// Their keys.
+    pub keys: BTreeSet<KeyId>,
+    /// Their certificates, to be told.
+    pub certificates: Vec<CertificateFacts>,
+    /// Whether the current one is among them.
+    pub is_current: bool,
+}
+
+/// What is left of distrusted CAs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Bundles with one of them.
+    pub trusted: Vec<Slot>,
+    /// Services that present something by one of them.
+    pub presented: Vec<Slot>,
+}
+
+impl Distrust {
+    /// Every service CA but the current one, with whoever vouched for them; the current one where there is no other. None where
+    /// there is no service CA.
+    pub fn of_service_ca(planner: &Planner<'_>, snapshot: &Snapshot) -> Option<Distrust> {
+        let signer = planner.wiring().home(planner.wiring().row(service_ca::ROW)?.row, &Instance::Cluster);
+        let bundles = bundles(planner);
+        let current = &state(snapshot, &signer)?.certificate;
+        let mut certificates: BTreeMap<KeyId, CertificateFacts> = BTreeMap::new();
+        let members =
+            bundles.iter().filter_map(|slot| snapshot.bundles.get(slot)?.present()).flat_map(|it| &it.members);
+        for it in members.filter_map(|id| snapshot.certificates.get(id)).filter(|it| it.subject != current.subject) {
+            // Rather the root itself than what another signed for it.
+            let known = certificates.entry(it.subject.key.clone()).or_insert_with(|| it.as_ref().clone());
+            if known.signed_by.as_ref() != Some(&known.subject) {
+                known.clone_from(it);
+            }
+        }
+        if certificates.is_empty() {
+            certificates.insert(current.subject.key.clone(), current.as_ref().clone());
+        }
+        let mut asked = snapshot.clone();
+        asked.settings.distrusted = certificates.keys().map(|key| (key.clone(), snapshot.taken_at)).collect();
+        let keys: BTreeSet<KeyId> = distrusted(&asked).into_keys().collect();
+        let is_current = keys.contains(&current.subject.key);
+        if is_current {
+            certificates.insert(current.subject.key.clone(), current.as_ref().clone());
+        }
+        let bundle = bundles.into_iter().next()?;
+        Some(Distrust { signer, bundle, keys, certificates: certificates.into_values().collect(), is_current })
+    }
+
+    /// Everybody who is cut off: what the plan breaks with consent, until nothing is left to do.
+    pub fn cuts_off(&self, planner: &Planner<'_>, snapshot: &Snapshot) -> BTreeSet<String> {
+        let mut world = snapshot.clone();
+        world.settings.distrusted.extend(self.keys.iter().map(|key| (key.clone(), world.taken_at)));
+        world.settings.in_flight = usize::MAX;
+        let mut lost = BTreeSet::new();
+        for _ in 0..MOST_ROUNDS {
+            let report = planner.plan(&world, &Scope::All);
+            if report.steps.is_empty() {
+                break;
+            }
+            for step in &report.steps {
+                lost.extend(step.consented.iter().cloned());
+                world.apply(step);
+            }
+        }
+        lost
+    }
+
+    /// What is left of them.
+    pub fn left(&self, planner: &Planner<'_>, snapshot: &Snapshot) -> Left {
+        let is_meant = |it: &Principal| self.keys.contains(&it.key);
+        let trusts = |slot: &Slot| {
+            let members = snapshot.bundles.get(slot).and_then(|it| it.present()).into_iter().flat_map(|it| &it.members);
+            members.filter_map(|id| snapshot.certificates.get(id)).any(|it| is_meant(&it.subject))
+        };
+        let presents =
+            |slot: &&Slot| state(snapshot, slot).and_then(|it| it.certificate.signed_by.as_ref()).is_some_and(is_meant);
+        let presented = snapshot.services.keys().filter(presents).cloned().collect();
+        Left { trusted: bundles(planner).into_iter().filter(trusts).collect(), presented }
+    }
+
+    /// A Service that presents something by the current CA.
+    pub fn served<'s>(&self, snapshot: &'s Snapshot) -> Option<&'s Slot> {
+        let current = &state(snapshot, &self.signer)?.certificate.subject;
+        let is_by =
+            |slot: &&Slot| state(snapshot, slot).is_some_and(|it| it.certificate.signed_by.as_ref() == Some(current));
+        snapshot.services.keys().find(is_by)
+    }
+}
+
+/// Where the bundle of the service CA is kept and copied to.
+fn bundles(planner: &Planner<'_>) -> Vec<Slot> {
+    let wired = planner.wiring().bundle(service_ca::BUNDLE);
+    wired
+        .into_iter()
+        .flat_map(|it| [it.home.clone()].into_iter().chain(it.copies.iter().map(|(slot, _)| slot.clone())))
+        .collect()
+}
+
+fn state<'s>(snapshot: &'s Snapshot, slot: &Slot) -> Option<&'s SecretState> {
+    snapshot.secrets.get(slot)?.present()
+}
