@@ -4,7 +4,9 @@ use jiff::SignedDuration;
 
 use super::fixture::{Cluster, HOUR, day, issue_of, issues, tls};
 use super::text::text;
-use crate::plan::Action;
+use crate::catalog::Catalog;
+use crate::distrust::{Distrust, Left};
+use crate::plan::{Action, Planner};
 use crate::rules::Reason;
 use crate::trust::{CertificateId, Principal};
 
@@ -116,4 +118,30 @@ fn a_bundle_that_is_made_again_does_not_have_it() {
     });
     let made: Vec<_> = made.collect();
     assert!(made.len() == 1 && !made[0].contains(&old_id), "{}", text(&report));
+}
+
+#[test]
+fn it_is_known_beforehand_who_goes_and_who_is_cut_off() {
+    let planner = Planner::new(Catalog::builtin());
+    let mut cluster = settled();
+    let (_, first) = current(&cluster);
+    let meant = Distrust::of_service_ca(&planner, &cluster.snapshot).unwrap();
+    assert_eq!((meant.keys.len(), meant.is_current), (1, true));
+    cluster.force("signing-key", "test");
+    cluster.settle();
+    cluster.pass_to(cluster.now() + HOUR);
+    // After a rotation both: the new one has signed the old one.
+    let meant = Distrust::of_service_ca(&planner, &cluster.snapshot).unwrap();
+    assert!(meant.keys.contains(&first.key) && meant.keys.len() == 2 && meant.is_current, "{meant:?}");
+    let lost = meant.cuts_off(&planner, &cluster.snapshot);
+    assert_eq!(lost.len(), 2, "{lost:?}");
+    let left = meant.left(&planner, &cluster.snapshot);
+    assert_eq!((left.trusted.len(), left.presented.len()), (2, 2));
+    for key in &meant.keys {
+        let now = cluster.now();
+        cluster.snapshot.settings.distrusted.insert(key.clone(), now);
+    }
+    cluster.settle();
+    assert_eq!(meant.left(&planner, &cluster.snapshot), Left::default());
+    assert!(meant.served(&cluster.snapshot).is_some());
 }
