@@ -45,6 +45,7 @@ impl<'c> Pass<'_, 'c> {
     fn decide(&self, row: &Row, instance: &Instance, slot: &Slot) -> Result<Verdict, Waiting> {
         self.known_around(row, slot)?;
         let settings = &self.snapshot().settings;
+        let row = &settings.lived(row);
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
@@ -130,7 +131,8 @@ impl<'c> Pass<'_, 'c> {
     fn may_issue(&self, row: &Row, instance: &Instance, slot: &Slot, reason: &Reason) -> Result<(), Waiting> {
         let settings = &self.snapshot().settings;
         let state = self.draft.secret(slot).present();
-        let timing = state.map(|state| Timing::of(row, &identity(row, instance), state, settings.time_scale));
+        let timing =
+            state.map(|state| Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale));
         self.unblocked(slot)?;
         self.published(row)?;
         self.breaker(slot)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::Pass;
-use crate::catalog::{BundleInput, Instance, Row, Signer, Span, SubjectRule, Succession};
+use crate::catalog::{BundleInput, Instance, Row, Signer, SubjectRule, Succession};
 use crate::issuance::{Circumstances, Issuance, IssuanceError};
 use crate::plan::step::{Bridge, Issue};
 use crate::plan::versions::after;
@@ -66,9 +66,7 @@ impl Pass<'_, '_> {
             scale: self.snapshot().settings.time_scale,
         };
         let life = signer.map(|state| state.certificate.validity);
-        let settings = &self.snapshot().settings;
-        let wanted = settings.lives.get(row.id).map(|seconds| Span::from_scaled(*seconds, settings.time_scale));
-        let row = &Row { validity: wanted.unwrap_or(row.validity), ..*row };
+        let row = &self.snapshot().settings.lived(row);
         circumstances.issue(row, instance, life).map_err(|error| match error {
             IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
             IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
