@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -18,7 +19,7 @@ use perennial_core::serving::{self, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot, Snapshot};
 use perennial_core::trust::CertificateFacts;
 use perennial_core::wiring::identity;
-use perennial_x509::{Certificate, Issuer, PrivateKey, issue, trust};
+use perennial_x509::{Certificate, GeneratedKey, Issuer, PrivateKey, issue, trust};
 use serde_json::json;
 use tracing::info;
 use zeroize::Zeroizing;
@@ -42,6 +43,14 @@ const TRIES: usize = 3;
 pub(super) struct Signer {
     certificate: Certificate,
     key: PrivateKey,
+}
+
+/// A certificate and its key.
+struct Made {
+    certificate: Certificate,
+    key: Zeroizing<String>,
+    /// How long the key took.
+    key_took: Duration,
 }
 
 /// Why a look came to nothing.
@@ -247,7 +256,8 @@ impl Serving<'_> {
         let slot = &wanted.slot;
         refuse_immutable(read.secret.as_ref(), slot)?;
         let signer = self.signer(base).await?;
-        let (certificate, key) = self.make(wanted, &signer).await?;
+        let made = self.make(wanted, &signer).await;
+        let Made { certificate, key, key_took } = made.inspect_err(|_| self.metrics.issued(wanted, None))?;
         let chain = wanted.chain.iter().map(|id| base.library.get(id).cloned());
         let chain: Vec<Certificate> = chain.collect::<Option<_>>().ok_or(Trouble::Changed)?;
         snapshot.taken_at = whole_second((self.clock)()).max(snapshot.taken_at);
@@ -269,6 +279,7 @@ impl Serving<'_> {
         memory.superseded.drain(..forgotten);
         memory.write(secret.metadata.annotations.get_or_insert_default(), slot.key());
         let written = self.write(slot, &secret, is_new).await?;
+        self.metrics.issued(wanted, Some(key_took));
         let object = slot.object_text();
         info!(object, service = subject.service.name, "issued a serving certificate: {}", wanted.reason);
         if let Reason::Unreadable { .. } | Reason::AnnotationGarbled { .. } = wanted.reason {
@@ -339,14 +350,14 @@ impl Serving<'_> {
     }
 
     /// A key and a certificate, off the threads that speak with the server.
-    async fn make(&self, wanted: &Issue, signer: &Arc<Signer>) -> Result<(Certificate, Zeroizing<String>), Trouble> {
+    async fn make(&self, wanted: &Issue, signer: &Arc<Signer>) -> Result<Made, Trouble> {
         let (spec, signer, pending) = (wanted.spec.clone(), signer.clone(), self.keys.generate(wanted.spec.key));
         let make = move || {
-            let key = pending.wait().map_err(|error| error.to_string())?.key;
+            let GeneratedKey { key, took } = pending.wait().map_err(|error| error.to_string())?;
             let issuer = Issuer::new(&signer.certificate, &signer.key).map_err(|error| error.to_string())?;
             let certificate = issue(&spec, key.public_key(), &issuer).map_err(|error| error.to_string())?;
-            let pem = key.to_pem().map_err(|error| error.to_string())?;
-            Ok((certificate, pem))
+            let key = key.to_pem().map_err(|error| error.to_string())?;
+            Ok(Made { certificate, key, key_took: took })
         };
         let made: Result<_, String> =
             tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| Err("making a key was interrupted".to_owned()));
