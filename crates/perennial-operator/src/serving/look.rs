@@ -17,7 +17,7 @@ use perennial_core::rules::{Observed, Reason, SecretState, Timing, Waiting};
 use perennial_core::service_ca::SERVING_ROW;
 use perennial_core::serving::{self, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot, Snapshot};
-use perennial_core::trust::CertificateFacts;
+use perennial_core::trust::{CertificateFacts, CertificateId};
 use perennial_core::wiring::identity;
 use perennial_x509::{Certificate, GeneratedKey, Issuer, PrivateKey, issue, trust};
 use serde_json::json;
@@ -25,7 +25,7 @@ use tracing::info;
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Found, Subject};
+use super::index::{Class, Found, Subject};
 use super::{Outcome, Serving};
 use crate::act::TLS;
 use crate::library::Library;
@@ -96,10 +96,24 @@ struct Read {
     facts: Vec<Arc<CertificateFacts>>,
 }
 
+impl Read {
+    /// How the certificate in it is verified, and when it ends.
+    fn presents(&self, now: Timestamp) -> Option<(Class, Timestamp)> {
+        let state = self.state.present()?;
+        let is_alive = |id: &CertificateId| self.library.get(id).is_some_and(|it| it.facts().validity.contains(now));
+        Some((class(state, is_alive), state.certificate.validity.not_after))
+    }
+}
+
+fn class(state: &SecretState, is_alive: impl Fn(&CertificateId) -> bool) -> Class {
+    let chain = state.chain.iter().filter(|id| is_alive(id)).cloned().collect();
+    Class { signed_by: state.certificate.signed_by.clone(), chain }
+}
+
 /// What was done about a Service.
 struct Done {
-    /// What the Secret holds now.
-    state: Option<Arc<SecretState>>,
+    /// How the certificate in the Secret is verified now, and when it ends.
+    presents: Option<(Class, Timestamp)>,
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
@@ -131,9 +145,8 @@ impl Serving<'_> {
                     Ok(written) => (written, outcome),
                     Err(outcome) => (None, outcome),
                 };
-                let state = done.state;
                 let found = Found {
-                    state: state.as_deref(),
+                    presents: done.presents,
                     issued_at: done.issued_at,
                     version: done.version,
                     written,
@@ -178,8 +191,8 @@ impl Serving<'_> {
         let is_absent = subject.is_probably_absent && !is_again;
         let read = self.read(base, &slot, &subject.service, is_absent).await?;
         if !base.is_ours() {
-            let state = if let Observed::Present(state) = read.state { Some(Arc::new(state)) } else { None };
-            return Ok(Done { state, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
+            let presents = read.presents((self.clock)());
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
@@ -286,11 +299,11 @@ impl Serving<'_> {
             let text = format!("replaced the certificate in Secret {object}: {}", wanted.reason);
             self.tell(&slot.object().namespace, &subject.service, "ServingCertificateReplaced", &text).await;
         }
-        let state = Arc::new(state);
         let issuer = certificate.facts().issuer.common_name();
         let next = self.next_look(&state, &wanted.instance, &snapshot);
         let issued_at = Some(snapshot.taken_at);
-        Ok(Done { state: Some(state), version: written.metadata.resource_version, issuer, issued_at, next })
+        let presents = Some((class(&state, |_| true), state.certificate.validity.not_after));
+        Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
     }
 
     /// When time alone changes something about what was just written.
@@ -310,9 +323,9 @@ impl Serving<'_> {
         next: Timestamp,
         is_waiting: bool,
     ) -> Result<Done, Trouble> {
-        let (Some(secret), Observed::Present(state), Some(certificate)) = (read.secret, read.state, read.certificate)
-        else {
-            return Ok(Done { state: None, version: None, issuer: None, issued_at: None, next });
+        let presents = read.presents((self.clock)());
+        let (Some(secret), Some(certificate)) = (read.secret, read.certificate) else {
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -327,7 +340,7 @@ impl Serving<'_> {
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
         let version = version.filter(|_| !is_waiting);
-        Ok(Done { state: Some(Arc::new(state)), version, issuer, issued_at: None, next })
+        Ok(Done { presents, version, issuer, issued_at: None, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.

@@ -69,6 +69,41 @@ fn certificates_follow_at_once_because_old_bundles_accept_them_by_the_bridge() {
 }
 
 #[test]
+fn a_chain_that_somebody_cuts_or_adds_to_is_made_again() {
+    let web = "shop/web-tls";
+    let reasons = |cluster: &Cluster<'_>| {
+        issues(&cluster.plan().steps).into_iter().map(|it| it.reason.clone()).collect::<Vec<_>>()
+    };
+    let mut cluster = settled();
+    // Before there was another CA, nothing has to lead anywhere; but a server says whom it belongs to.
+    cluster.change_secret(web, |state| state.chain.clear());
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 1, foreign: 0 }]);
+    cluster.settle();
+    let signer = cluster.secret(SIGNER).certificate.id.clone();
+    assert_eq!(cluster.secret(web).chain, [signer.clone()]);
+    cluster.force("signing-key", "test");
+    cluster.settle();
+    let whole = cluster.secret(web).chain.clone();
+    assert_eq!(reasons(&cluster), []);
+    // The order of the original operator, with the new CA itself in it.
+    let current = cluster.secret(SIGNER).certificate.id.clone();
+    cluster.change_secret(web, |state| state.chain = vec![current, whole[0].clone()]);
+    assert_eq!(reasons(&cluster), []);
+    cluster.change_secret(web, |state| state.chain = vec![signer]);
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 1, foreign: 0 }]);
+    let other = cluster.secret("shop/db-tls").certificate.id.clone();
+    cluster.change_secret(web, |state| state.chain = [whole.clone(), vec![other]].concat());
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 0, foreign: 1 }]);
+    cluster.settle();
+    assert_eq!(cluster.secret(web).chain, whole);
+    // When the old CA is over, what led to it is of no use and harms nobody: it goes with the next certificate.
+    cluster.go_to(day(789));
+    let before = cluster.secret(web).clone();
+    cluster.go_to(day(795));
+    assert_eq!(cluster.secret(web), &before);
+}
+
+#[test]
 fn two_forced_rotations_in_a_row_keep_everything_accepted() {
     for apart in [SignedDuration::from_secs(1), 24 * HOUR] {
         let mut cluster = settled();
