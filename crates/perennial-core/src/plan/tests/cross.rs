@@ -1,14 +1,17 @@
 //! Signers that sign each other: whoever knows only one accepts both.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 
-use super::fixture::{Cluster, HOUR, day, issue_of, issues};
+use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues};
 use super::text::{days, text};
 use crate::catalog::Catalog;
 use crate::plan::{Issue, Planner, Scope};
 use crate::rules::{Observed, Reason, Waiting};
 use crate::service_ca::{self, Rotation};
 use crate::spec::SubjectSpec;
+use crate::trust::{CertificateId, KeyId, Principal};
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
 const BUNDLE: &str = "openshift-service-ca/signing-cabundle";
@@ -141,6 +144,35 @@ fn a_destroyed_key_signs_no_bridge() {
         cluster.go_to(day(300));
         assert_eq!(cluster.ended, Vec::<String>::new());
     }
+}
+
+#[test]
+fn nobody_vouches_for_what_somebody_else_put_into_the_bundle() {
+    let mut cluster = settled();
+    let old = cluster.secret(SIGNER).certificate.clone();
+    let mut foreign = old.as_ref().clone();
+    foreign.id = CertificateId("foreign".into());
+    foreign.subject = Principal { name: "CN=somebody".into(), key: KeyId("theirs".into()) };
+    foreign.signed_by = Some(foreign.subject.clone());
+    // It ends last.
+    foreign.validity.not_after = day(5000);
+    let id = foreign.id.clone();
+    cluster.snapshot.certificates.insert(Arc::new(foreign));
+    let mut edited = cluster.bundle(BUNDLE).clone();
+    edited.members.push(id.clone());
+    cluster.snapshot.bundles.insert(ca(BUNDLE), Observed::Present(edited));
+    cluster.settle();
+    assert!(cluster.bundle(BUNDLE).members.contains(&id), "somebody may need it");
+    cluster.delete_secret(SIGNER);
+    let bridged = |cluster: &Cluster<'_>| -> Vec<CertificateId> {
+        let report = cluster.plan();
+        issue_of(&report.steps, SIGNER).unwrap().bridged.iter().map(|it| it.of.clone()).collect()
+    };
+    assert_eq!(bridged(&cluster), [old.id.clone()]);
+    // Where there are no Services that say who has signed, its name does.
+    cluster.snapshot.secrets.retain(|slot, _| !slot.object_text().starts_with("shop/"));
+    cluster.snapshot.services.clear();
+    assert_eq!(bridged(&cluster), [old.id.clone()]);
 }
 
 #[test]
