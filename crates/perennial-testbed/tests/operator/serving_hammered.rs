@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, soon};
 use crate::hammer::Age::{New, Old};
 use crate::hammer::{Age, Failure, Hammer, Tally};
 use crate::serving::{Running, Shop};
-use crate::serving_trust::{SECRET_NAME, force, identity, signer, today};
+use crate::serving_trust::{SECRET_NAME, identity, signer, today};
 
 /// What clients take for their bundle.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +86,7 @@ async fn hammered(services: usize, trust: Trust) -> Outcome {
     let started = Instant::now();
     scene.hammer.go_on(5).await;
     scene.shop.cluster.set_now(today());
-    force(&scene.shop, "a test").await;
+    scene.shop.force("a test").await;
     let forced = Instant::now();
     let everybody = (0..services).flat_map(|number| [Who::Server(number), Who::Client(number)]);
     let mut during: Vec<(Who, Habit)> = everybody.clone().map(|who| (who, chance.habit())).collect();
