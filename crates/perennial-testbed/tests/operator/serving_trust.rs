@@ -3,6 +3,8 @@
 //!
 //! Which orders of a chain would do is the question of `service_ca_trust.rs`; here it is whether the one that is written does.
 
+mod generations;
+
 use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;

@@ -6,13 +6,17 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Event, Namespace, Secret, Service};
 use kube_client::api::{ListParams, Patch, PatchParams};
 use kube_client::{Api, ResourceExt};
+use perennial_core::distrust::Distrust;
 use perennial_core::spec::Host;
+use perennial_core::trust::KeyId;
+use perennial_operator::ask;
+use perennial_operator::observe::observe;
 use perennial_operator::pass::Passed;
 use perennial_x509::{Certificate, PrivateKey, read_certificates};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, PLANNER};
 
 pub(super) const SHOP: &str = "shop";
 pub(super) const BETA: &str = "service.beta.openshift.io";
@@ -66,6 +70,16 @@ impl Shop {
         let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: reason}}});
         let signers = self.cluster.secrets("openshift-service-ca");
         signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    }
+
+    /// Ends the trust in the CAs of before, as the command does.
+    pub(crate) async fn distrust(&self, reason: &str) {
+        let (client, now) = (&self.cluster.client, self.cluster.now());
+        let found = observe(client, PLANNER.wiring(), &self.cluster.view, now).await.unwrap();
+        let meant = Distrust::of_service_ca(&PLANNER, &found.snapshot).unwrap();
+        let keys: Vec<KeyId> = meant.keys.into_iter().collect();
+        let asked = ask::Distrust { since: now, reason: reason.to_owned() };
+        ask::distrust(client, (&meant.signer.object(), &meant.bundle.object()), &keys, &asked).await.unwrap();
     }
 
     /// Everything that can be done now.
