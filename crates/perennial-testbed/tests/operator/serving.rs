@@ -18,9 +18,11 @@ macro_rules! on_both {
 }
 
 mod allowed;
+mod distrusted;
 mod followed;
 mod made;
 mod obstacles;
 mod shop;
+mod troubles;
 
 pub(crate) use shop::{Running, Shop};

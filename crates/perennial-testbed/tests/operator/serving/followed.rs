@@ -1,5 +1,7 @@
 //! What changes around a Service reaches it: its Secret, its wish, the CA, the policy of keys.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{DeleteParams, Patch, PatchParams};
@@ -126,6 +128,29 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_ne!(after.leaf(), before.leaf());
     assert_eq!(kind(after.secret), key("ECDSA P256"));
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("ECDSA P521"));
+}
+
+/// Another policy counts for who comes later, without a restart, and re-issues nothing.
+#[tokio::test]
+async fn a_changed_policy_counts_for_who_comes_later() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    let kind = |secret: Secret| PrivateKey::from_pem(&secret.data.unwrap()["tls.key"].0).unwrap().spec().unwrap();
+    shop.asks("web", "web-tls").await;
+    let running = Running::start(&shop.cluster);
+    soon("web is served", || async { shop.secrets().get_opt("web-tls").await.unwrap().is_some() }).await;
+    let first = shop.served("web-tls").await;
+    assert_eq!(kind(first.secret.clone()), "ECDSA P256".parse().unwrap());
+    shop.cluster.set_policy("ECDSA P384").await;
+    let count = AtomicUsize::new(0);
+    soon("somebody has another kind of key", || async {
+        let name = format!("later-{}", count.fetch_add(1, Ordering::SeqCst));
+        shop.asks(&name, &name).await;
+        soon("it is served", || async { shop.secrets().get_opt(&name).await.unwrap().is_some() }).await;
+        kind(shop.served(&name).await.secret) == "ECDSA P384".parse().unwrap()
+    })
+    .await;
+    assert_eq!(shop.served("web-tls").await.version(), first.version());
+    running.end().await;
 }
 
 on_both! {

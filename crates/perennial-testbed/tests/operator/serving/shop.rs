@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Event, Namespace, Secret, Service};
 use kube_client::api::{ListParams, Patch, PatchParams};
-use kube_client::{Api, ResourceExt};
+use kube_client::{Api, Client, ResourceExt};
 use perennial_core::distrust::Distrust;
 use perennial_core::spec::Host;
 use perennial_core::trust::KeyId;
@@ -154,8 +154,13 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(cluster: &Cluster) -> Running {
+        Running::through(cluster, cluster.client.clone())
+    }
+
+    /// Through another way to the same server.
+    pub(crate) fn through(cluster: &Cluster, client: Client) -> Running {
         let (stop, stopped) = oneshot::channel();
-        let runner = cluster.runner();
+        let runner = cluster.runner_through(client);
         let task = tokio::spawn(async move { runner.run(|_| {}, async { drop(stopped.await) }).await });
         Running { stop, task }
     }
