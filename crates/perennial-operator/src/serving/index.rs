@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
@@ -11,6 +12,7 @@ use perennial_core::catalog::ObjectName;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
 use perennial_core::trust::{CertificateId, Principal};
+use tokio::time::Instant;
 
 /// Services by namespace and name.
 #[derive(Debug, Default)]
@@ -33,8 +35,8 @@ struct State {
     seen: HashSet<u64>,
     /// Whether it was said of each Service whether its Secret is there.
     is_settled: bool,
-    /// Why a list cannot be heard, until it can.
-    troubles: BTreeMap<&'static str, String>,
+    /// Why a list could not be heard, and when that was last.
+    troubles: BTreeMap<&'static str, (String, Instant)>,
     /// Whether everybody had been looked at at least once.
     was_known: bool,
 }
@@ -50,6 +52,10 @@ struct Heard {
 
 /// How many issues are remembered: as many as the circuit breaker asks about.
 const REMEMBERED_ISSUES: usize = 5;
+
+/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
+/// failed for this long.
+const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
 /// Certificates that every client judges alike, but for their ends: by whom they are signed, and what is served beside them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,14 +282,16 @@ impl Index {
     pub(super) fn hears(&self, what: &'static str, trouble: Option<String>) {
         let mut state = self.lock();
         match trouble {
-            Some(trouble) => drop(state.troubles.insert(what, trouble)),
+            Some(trouble) => drop(state.troubles.insert(what, (trouble, Instant::now()))),
             None => drop(state.troubles.remove(what)),
         }
     }
 
     /// What cannot be heard, and why.
     pub fn troubles(&self) -> Vec<String> {
-        self.lock().troubles.values().cloned().collect()
+        let state = self.lock();
+        let lasting = state.troubles.values().filter(|(_, failed)| failed.elapsed() < TROUBLE_LASTS);
+        lasting.map(|(trouble, _)| trouble.clone()).collect()
     }
 
     /// What to look at; none where nobody asks any more.
