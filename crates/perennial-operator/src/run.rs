@@ -14,6 +14,7 @@ use perennial_x509::KeyPool;
 use tokio::sync::{Notify, watch as watch_channel};
 use tracing::{debug, info, warn};
 
+use crate::ask;
 use crate::brief;
 use crate::metrics::Metrics;
 use crate::observe::{KEPT, Services, View};
@@ -169,9 +170,21 @@ impl<'c> Runner<'c> {
         });
         // Who was told to stop may not lead any more.
         if !self.keeper.is_stopping() {
+            self.remember_distrust().await;
             self.report(&passed).await;
         }
         Ok(passed)
+    }
+
+    /// Trust that somebody ended stays ended, whichever of the objects that say so is deleted.
+    async fn remember_distrust(&self) {
+        let objects = self.bases.borrow().as_ref().and_then(|base| base.of_distrust());
+        if let Some((signer, bundle)) = objects
+            && let Err(error) = ask::remember_distrust(&self.client, (&signer, &bundle)).await
+        {
+            let error = brief(&error);
+            warn!(error, "failed to keep in mind who is distrusted; it is tried again with the next pass");
+        }
     }
 
     /// Everything that can be done now; it ends after the write that it is about to make when it is told to stop. Says whether it was.
