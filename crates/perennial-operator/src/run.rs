@@ -294,6 +294,12 @@ impl<'c> Runner<'c> {
         }
     }
 
+    /// Whether it is ours to say what is the matter with a component of which too little is known.
+    async fn is_ours_to_tell(&self, component: Component) -> bool {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner).contains_key(component.owner());
+        !others && !self.left_alone.contains(component.owner()) && status::is_ours(&self.client, component).await
+    }
+
     /// Says once who else keeps a component, and that it is ours again.
     async fn tell_other(&self, component: Component, other: Option<&Waiting>) {
         let writer =
@@ -332,7 +338,14 @@ impl<'c> Runner<'c> {
                 }
                 (None, None) => match status::unmanaged(self.planner, component, &passed.observation) {
                     Some(claims) => claims,
-                    None => continue,
+                    // Until it is known which Services there are, the service CA waits; why that is not known is told.
+                    None => match status::troubled(self.planner.wiring().catalog, component, &passed.observation) {
+                        Some(claim) if self.is_ours_to_tell(component).await => {
+                            told.insert(component.owner());
+                            vec![claim]
+                        }
+                        _ => continue,
+                    },
                 },
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
