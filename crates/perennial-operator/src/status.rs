@@ -65,13 +65,15 @@ pub fn unmanaged(planner: &Planner<'_>, component: Component, observation: &Obse
     let why = observation.unmanaged.get(component.owner())?;
     let catalog = planner.wiring().catalog;
     let stands_back = claim(STANDS_BACK, true, "Unmanaged", format!("{why}: its certificates are left as they are"));
+    let degraded = troubled(catalog, component, observation);
+    Some(vec![stands_back, degraded.unwrap_or_else(|| claim("Degraded", false, "Unmanaged", why.clone()))])
+}
+
+/// That something is the matter with a component, where too little is known of it to say more. None where nothing is.
+pub fn troubled(catalog: &Catalog, component: Component, observation: &Observation) -> Option<Claim> {
     let troubles = observation.troubles.iter().filter(|it| concerns(catalog, component, it));
     let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
-    let degraded = match troubles.is_empty() {
-        true => claim("Degraded", false, "Unmanaged", why.clone()),
-        false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
-    };
-    Some(vec![stands_back, degraded])
+    (!troubles.is_empty()).then(|| claim("Degraded", true, "CertificateTrouble", troubles.join("; ")))
 }
 
 /// How a component is. None where somebody else keeps it: then it is theirs to say.

@@ -1,6 +1,6 @@
 //! What is the same for every Service: the service CA, what trusts it, and how the cluster is looked at.
 
-use perennial_core::catalog::Component;
+use perennial_core::catalog::{Component, ObjectName};
 use perennial_core::rules::SecretState;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -58,6 +58,12 @@ impl Base {
     /// Which one it is: later ones have higher numbers.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The signer and its bundle, if somebody is distrusted and it is ours to keep that in mind.
+    pub(crate) fn of_distrust(&self) -> Option<(ObjectName, ObjectName)> {
+        let is_kept = !self.snapshot.settings.distrusted.is_empty() && self.is_ours();
+        Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_kept)
     }
 
     /// Whether anything may be written.
