@@ -6,6 +6,8 @@
 //! holds its thread until it ends; at most one such attempt is made per job. A single key is never raced,
 //! because that would make whoever asks next wait for a thread.
 //!
+//! A single ECDSA key takes less time than waking a thread, and whoever waits for it makes it.
+//!
 //! The lock is taken by callers of normal priority and by workers that the scheduler may leave aside while they
 //! hold it. Under the lock jobs are therefore only moved: keys are made, sent and dropped, and waiters woken,
 //! outside of it.
@@ -42,9 +44,20 @@ pub struct GeneratedKey {
 #[derive(Debug)]
 pub struct PendingKey {
     spec: KeySpec,
-    receiver: Receiver<Outcome>,
-    /// As long as it lives, the key is wanted.
-    _wish: Arc<()>,
+    source: Source,
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+enum Source {
+    /// A thread of the pool.
+    Thread {
+        receiver: Receiver<Outcome>,
+        /// As long as it lives, the key is wanted.
+        _wish: Arc<()>,
+    },
+    /// Whoever waits for it.
+    Waiter(Generate),
 }
 
 impl KeyPool {
@@ -73,19 +86,17 @@ impl KeyPool {
         Ok(pool)
     }
 
-    /// Queues one key. An ECDSA key takes microseconds, so it overtakes the RSA keys in the queue.
+    /// Queues one RSA key. An ECDSA key takes microseconds: it is made when it is waited for.
     pub fn generate(&self, spec: KeySpec) -> PendingKey {
+        if spec.curve().is_some() {
+            return PendingKey { spec, source: Source::Waiter(self.shared.generate) };
+        }
         let (reply, receiver) = mpsc::channel();
         let wish = Arc::new(());
         let job = Job { spec, index: 0, may_race: false, reply, wish: Arc::downgrade(&wish) };
-        let mut state = self.shared.lock();
-        match spec {
-            KeySpec::Rsa(_) => state.queue.push_back(job),
-            KeySpec::Ecdsa(_) => state.queue.push_front(job),
-        }
-        drop(state);
+        self.shared.lock().queue.push_back(job);
         self.shared.wake.notify_all();
-        PendingKey { spec, receiver, _wish: wish }
+        PendingKey { spec, source: Source::Thread { receiver, _wish: wish } }
     }
 
     /// Generates all keys, the most expensive first, and returns them in the order of `specs`.
@@ -130,7 +141,11 @@ impl Drop for KeyPool {
 impl PendingKey {
     /// Blocks until the key is there.
     pub fn wait(self) -> Result<GeneratedKey, KeyError> {
-        self.receiver.recv().map_or(Err(KeyError::PoolClosed { spec: self.spec }), |(_, result)| result)
+        let closed = KeyError::PoolClosed { spec: self.spec };
+        match self.source {
+            Source::Thread { receiver, .. } => receiver.recv().map_or(Err(closed), |(_, result)| result),
+            Source::Waiter(generate) => attempt(generate, self.spec),
+        }
     }
 }
 
@@ -184,10 +199,7 @@ type Outcome = (usize, Result<GeneratedKey, KeyError>);
 impl Shared {
     fn work(&self) {
         while let Some((id, spec)) = self.next_attempt() {
-            let since = Instant::now();
-            // A panic must neither leave anybody waiting nor end this thread.
-            let result = catch_unwind(|| (self.generate)(spec)).unwrap_or(Err(KeyError::Panicked { spec }));
-            let result = result.map(|key| GeneratedKey { key, took: since.elapsed() });
+            let result = attempt(self.generate, spec);
             // Where the job is gone, another attempt has won, and this key is dropped.
             let job = self.lock().finish(id);
             if let Some(Job { index, reply, .. }) = job {
@@ -244,6 +256,13 @@ impl State {
         let position = self.running.iter().position(|running| running.id == id)?;
         Some(self.running.remove(position).job)
     }
+}
+
+/// A panic must neither leave anybody waiting nor end a thread.
+fn attempt(generate: Generate, spec: KeySpec) -> Result<GeneratedKey, KeyError> {
+    let since = Instant::now();
+    let key = catch_unwind(|| generate(spec)).unwrap_or(Err(KeyError::Panicked { spec }))?;
+    Ok(GeneratedKey { key, took: since.elapsed() })
 }
 
 /// Only the order matters.
@@ -345,10 +364,10 @@ mod tests {
 
     #[test]
     fn a_single_key_leaves_the_other_threads_free() {
-        /// RSA keys take until the test ends.
+        /// Long RSA keys take until the test ends.
         static RSA: Mutex<()> = Mutex::new(());
         let generate = |spec: KeySpec| {
-            let _ends = spec.curve().is_none().then(|| RSA.lock());
+            let _ends = (spec == KeySpec::Rsa(RsaSize::B4096)).then(|| RSA.lock());
             PrivateKey::generate("ECDSA P256".parse().unwrap())
         };
         let not_yet = RSA.lock();
@@ -357,9 +376,11 @@ mod tests {
         while pool.shared.lock().running.is_empty() {
             thread::yield_now();
         }
-        let quick = pool.generate("ECDSA P256".parse().unwrap());
-        let quick = quick.receiver.recv_timeout(Duration::from_secs(60));
-        assert!(quick.is_ok(), "the second thread races the RSA key");
+        let quick = pool.generate("RSA 2048".parse().unwrap());
+        let Source::Thread { receiver, .. } = &quick.source else { panic!("{quick:?}") };
+        assert!(receiver.recv_timeout(Duration::from_secs(60)).is_ok(), "the second thread races the long key");
+        // And a key on a curve waits for no thread at all.
+        pool.generate("ECDSA P256".parse().unwrap()).wait().unwrap();
         drop(not_yet);
         slow.wait().unwrap();
     }

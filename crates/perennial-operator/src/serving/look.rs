@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service as KubeService};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube_client::api::{Patch, PatchParams, PostParams};
+use kube_client::api::{GetParams, Patch, PatchParams, PostParams};
 use kube_client::{Api, Error};
 use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
 use perennial_core::catalog::{Component, Instance, ObjectName};
@@ -82,6 +82,17 @@ impl From<Error> for Trouble {
             _ => Trouble::Passing(brief(&error)),
         }
     }
+}
+
+/// What is known of a Secret before it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It is probably not there: creating it tells if that is wrong.
+    Absent,
+    /// The server has told of a version, so what it remembers is probably the last one: writing tells if that is wrong.
+    Version,
+    /// Whatever was thought of it was wrong.
+    Nothing,
 }
 
 /// A Secret that was looked at.
@@ -188,8 +199,12 @@ impl Serving<'_> {
         let request = subject.request.as_ref().map_err(|obstacle| Trouble::Obstacle(obstacle.to_string()))?;
         let slot = Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: request.secret.clone() });
         // Where it is there all the same, creating it says so.
-        let is_absent = subject.is_probably_absent && !is_again;
-        let read = self.read(base, &slot, &subject.service, is_absent).await?;
+        let known = match (is_again, subject.is_probably_absent) {
+            (true, _) => Known::Nothing,
+            (false, true) => Known::Absent,
+            (false, false) => Known::Version,
+        };
+        let read = self.read(base, &slot, &subject.service, known).await?;
         if !base.is_ours() {
             let presents = read.presents((self.clock)());
             return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
@@ -218,10 +233,12 @@ impl Serving<'_> {
     }
 
     /// What a Secret holds, if it may be written for this Service.
-    async fn read(&self, base: &Base, slot: &Slot, service: &Service, is_absent: bool) -> Result<Read, Trouble> {
-        let found = match is_absent {
-            true => None,
-            false => self.secrets(slot).get_opt(&slot.object().name).await?,
+    async fn read(&self, base: &Base, slot: &Slot, service: &Service, known: Known) -> Result<Read, Trouble> {
+        let get = |params| async move { self.secrets(slot).get_with(&slot.object().name, &params).await };
+        let found = match known {
+            Known::Absent => None,
+            Known::Version => exists(get(GetParams::any()).await)?,
+            Known::Nothing => exists(get(GetParams::default()).await)?,
         };
         let Some(secret) = found else {
             let library = base.library.clone();
@@ -415,6 +432,15 @@ impl Serving<'_> {
 
     fn secrets(&self, slot: &Slot) -> Api<Secret> {
         Api::namespaced(self.client.clone(), slot.namespace())
+    }
+}
+
+/// What is not there is nothing.
+fn exists<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
