@@ -12,6 +12,7 @@ mod operator;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use admin::Administrator;
@@ -33,8 +34,10 @@ const MOST_TIMES_BARE: f64 = 1.3;
 const MOST_TIMES_KEYS: f64 = 1.2;
 /// MiB, with ten thousand of them.
 const MOST_MEMORY: f64 = 100.0;
-/// How many times as long nine times as many may take.
-const MOST_GROWTH: f64 = 12.0;
+/// How many times as long each of them may take then.
+const MOST_GROWTH: f64 = 1.3;
+/// How often what is compared is measured.
+const ROUNDS: usize = 3;
 /// Percent of a core, with ten thousand in place.
 const MOST_IDLE: f64 = 1.0;
 /// How many bare pairs are under way at once: as many as the operator has.
@@ -52,23 +55,38 @@ async fn main() -> ExitCode {
     let bench = Bench::start("ECDSA P256", few * 10).await;
     let operator = bench.operator().await;
     let none = operator.resident();
-    let issue = bench.serve(&operator, 0..few).await;
-    let small = operator.resident();
-    let used = operator.processor_time().as_secs_f64();
-    let bare = bench.bare(few).await;
-    println!("{few} bare pairs of a create and a patch: {:.2} s", bare.as_secs_f64());
+    let mut issue = bench.serve(&operator, 0..few).await;
+    let (small, used) = (operator.resident(), operator.processor_time().as_secs_f64());
     println!("ECDSA P-256: {:.2} s, {used:.1} s of a processor, {small:.0} MiB", issue.as_secs_f64());
+    // The server is not equally fast all the time: each is measured beside what it is compared with, and more than once.
+    let mut bare = Duration::ZERO;
+    let mut again = Duration::ZERO;
+    for _ in 0..ROUNDS {
+        let (one, other) = (bench.bare(few).await, bench.rotate(few).await);
+        let [one_seconds, other_seconds] = [one, other].map(|it| it.as_secs_f64());
+        println!(
+            "{few} bare pairs of a create and a patch: {one_seconds:.2} s; again after a rotation of the service CA: {other_seconds:.2} s"
+        );
+        (bare, again) = (bare + one, again + other);
+    }
+    is_within &= verdict("again, times bare pairs", again.as_secs_f64() / bare.as_secs_f64(), MOST_TIMES_BARE);
+    let mut bare = bench.bare(few).await;
+    for round in 1..ROUNDS {
+        let (one, other) = (bench.serve(&operator, few * round..few * (round + 1)).await, bench.bare(few).await);
+        let [one_seconds, other_seconds] = [one, other].map(|it| it.as_secs_f64());
+        println!("{few} more: {one_seconds:.2} s; {few} bare pairs: {other_seconds:.2} s");
+        (issue, bare) = (issue + one, bare + other);
+    }
     is_within &= verdict("times bare pairs", issue.as_secs_f64() / bare.as_secs_f64(), MOST_TIMES_BARE);
-    let again = bench.rotate(few).await;
-    println!("again after a rotation of the service CA: {:.2} s", again.as_secs_f64());
-    is_within &= verdict("times bare pairs", again.as_secs_f64() / bare.as_secs_f64(), MOST_TIMES_BARE);
 
     let many = few * 10;
-    let rest = bench.serve(&operator, few..many).await;
+    let rest = bench.serve(&operator, few * ROUNDS..many).await;
     let large = operator.resident();
     println!("\n{many} in all: {:.2} s for the others, {large:.0} MiB; {none:.0} MiB with none", rest.as_secs_f64());
     is_within &= verdict("resident memory, MiB", large, MOST_MEMORY);
-    is_within &= verdict("time, times that of a ninth", rest.as_secs_f64() / issue.as_secs_f64(), MOST_GROWTH);
+    let of_each = |time: Duration, thousands: usize| time.as_secs_f64() / thousands as f64;
+    let growth = of_each(rest, 10 - ROUNDS) / of_each(issue, ROUNDS);
+    is_within &= verdict("time of each, times that of the first", growth, MOST_GROWTH);
     let again = bench.rotate(many).await;
     println!("again after a rotation: {:.2} s, {:.0} MiB", again.as_secs_f64(), operator.resident());
     is_within &= verdict("resident memory, MiB", operator.resident(), MOST_MEMORY);
@@ -120,6 +138,8 @@ fn keys(kind: &str, count: usize) -> Duration {
 /// A cluster with Services that ask.
 struct Bench {
     client: Client,
+    /// How often it was measured: whatever is made has another name each time.
+    measured: AtomicUsize,
     admin: Administrator,
     _top: tempfile::TempDir,
     _real: ControlPlane,
@@ -135,7 +155,8 @@ impl Bench {
         let policy = perennial_core::policy::Policy { defaults: Some(spec), ..Default::default() };
         let pki = perennial_api::pki::Pki::new("cluster", perennial_api::pki::PkiSpec::from(&policy));
         admin.kubectl_with("apply -f -", &serde_json::to_string(&pki).unwrap());
-        let bench = Bench { client: real.client().await.unwrap(), admin, _top: top, _real: real };
+        let (client, measured) = (real.client().await.unwrap(), AtomicUsize::new(0));
+        let bench = Bench { client, measured, admin, _top: top, _real: real };
         for number in 0..count.div_ceil(100) {
             let namespace = Namespace {
                 metadata: ObjectMeta { name: Some(format!("shop-{number}")), ..ObjectMeta::default() },
@@ -189,11 +210,13 @@ impl Bench {
             ),
             ..Secret::default()
         };
+        let round = self.measured.fetch_add(1, Ordering::Relaxed);
         let pair = |number: usize| async move {
             let secrets = Api::<Secret>::namespaced(self.client.clone(), &namespace(number));
-            secrets.create(&PostParams::default(), &body(format!("bare-{number}"))).await.unwrap();
+            secrets.create(&PostParams::default(), &body(format!("bare-{round}-{number}"))).await.unwrap();
             let services = Api::<Service>::namespaced(self.client.clone(), &namespace(number));
-            let patch = json!({"metadata": {"annotations": {"bare/one": "signer@1", "bare/two": "signer@1"}}});
+            let signer = format!("signer@{round}");
+            let patch = json!({"metadata": {"annotations": {"bare/one": signer, "bare/two": signer}}});
             services.patch(&format!("web-{number}"), &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
         };
         let started = Instant::now();
@@ -231,7 +254,8 @@ impl Bench {
         let mut secrets = pin!(secrets);
         while !matches!(secrets.next().await.unwrap().unwrap(), Event::InitDone) {}
         let mut again = BTreeSet::new();
-        let ask = json!({"metadata": {"annotations": {FORCE: format!("bench of {count}")}}});
+        let round = self.measured.fetch_add(1, Ordering::Relaxed);
+        let ask = json!({"metadata": {"annotations": {FORCE: format!("measurement {round}")}}});
         let signers = Api::<Secret>::namespaced(self.client.clone(), "openshift-service-ca");
         let started = Instant::now();
         signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
