@@ -12,7 +12,7 @@ use crate::observe::{Trouble, said, single};
 
 const SINGLETON: &str = "cluster";
 /// Where the CA is.
-const NAMESPACE: &str = "openshift-service-ca";
+pub(crate) const NAMESPACE: &str = "openshift-service-ca";
 const VALIDITY: &str = "spec.unsupportedConfigOverrides.caConfig.validityDurationForTesting";
 
 /// Reads it into the settings, and says why the service CA is left alone, where it is. What makes no sense is a trouble, and stops

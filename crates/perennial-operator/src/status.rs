@@ -42,6 +42,8 @@ pub struct Circumstances<'a> {
     pub report: &'a Report,
     /// What could not be written, and why.
     pub failed: &'a [(Step, ActError)],
+    /// What else somebody should look at.
+    pub troubles: &'a [Trouble],
 }
 
 /// Says of a component that it is left to somebody else: ours, and there only as long as it is so.
@@ -112,7 +114,8 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         true => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
         false => claim("Progressing", true, "Rotating", under_way.join("; ")),
     };
-    let of_ours = now.observation.troubles.iter().filter(|it| concerns(catalog, component, it));
+    let all = now.observation.troubles.iter().chain(now.troubles);
+    let of_ours = all.filter(|it| concerns(catalog, component, it));
     let mut troubles: Vec<String> = of_ours.map(ToString::to_string).collect();
     if let Observed::Unreadable { why } = &snapshot.policy {
         troubles

@@ -149,7 +149,7 @@ async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
 /// What is claimed of a component from a look, before anything is written.
 async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
     let (observation, report) = cluster.keeper().look().await.unwrap();
-    let circumstances = Circumstances { observation: &observation, report: &report, failed: &[] };
+    let circumstances = Circumstances { observation: &observation, report: &report, failed: &[], troubles: &[] };
     let claims = status::claims(&PLANNER, component, &circumstances).unwrap();
     claims.into_iter().find(|claim| claim.type_ == type_).unwrap()
 }
