@@ -65,6 +65,7 @@ fn wanted(catalog: &Catalog, policy: &Policy, row: &Row) -> Resolved {
 }
 
 fn next_rotation(row: &Row, instance: &Instance, state: &SecretState, snapshot: &Snapshot) -> Option<NextRotation> {
+    let row = &snapshot.settings.lived(row);
     let timing = Timing::of(row, &identity(row, instance), state, snapshot.settings.time_scale);
     let (at, reason) =
         [(timing.refresh_at, "refresh"), (timing.eighty_percent_at, "80% of validity")].into_iter().min()?;

@@ -17,13 +17,17 @@ pub const SERVING_ROW: &str = "service-serving";
 #[error(
     "a service CA that lives {asked} cannot be kept: it is replaced when less than {minimum} of it are left, so that everybody who \
      uses it is restarted before it ends, and has to be in use for as long before that, so that they are restarted before the \
-     next one as well; accepted is {shortest} or more"
+     next one as well; accepted is {shortest} or more, or in an emergency {emergency} or more"
 )]
 pub struct Unsustainable {
     asked: Days,
     minimum: Span,
     shortest: Span,
+    emergency: Span,
 }
+
+/// The shortest life in an emergency: whoever reads files again has done so before the end.
+const EMERGENCY_LIFE: Span = Span::minutes(60);
 
 /// A span in days and hours, which people who look at a CA think in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +45,22 @@ impl std::fmt::Display for Days {
 
 /// The life that somebody asks for, in seconds; none where that is the catalog's.
 ///
-/// It lives D, of which M is left when it is replaced after R = D - M. Whoever uses it is restarted within M, so R >= M.
-pub fn life(catalog: &Catalog, asked: SignedDuration, scale: TimeScale) -> Result<Option<u32>, Unsustainable> {
+/// It lives D, of which M is left when it is replaced after R = D - M. Whoever uses it is restarted within M, so R >= M. In an
+/// emergency people restart them, and it is replaced at half of its time.
+pub fn life(
+    catalog: &Catalog,
+    asked: SignedDuration,
+    is_emergency: bool,
+    scale: TimeScale,
+) -> Result<Option<u32>, Unsustainable> {
     let minimum = catalog.row(ROW).map_or(Span::seconds(0), minimum);
     if asked.is_zero() {
         return Ok(None);
     }
-    if asked < minimum.scaled(scale) * 2 {
-        return Err(Unsustainable { asked: Days(asked), minimum, shortest: minimum + minimum });
+    let shortest = minimum + minimum;
+    let accepted = if is_emergency { EMERGENCY_LIFE } else { shortest };
+    if asked < accepted.scaled(scale) {
+        return Err(Unsustainable { asked: Days(asked), minimum, shortest, emergency: EMERGENCY_LIFE });
     }
     Ok(Some(u32::try_from(asked.as_secs()).unwrap_or(u32::MAX)))
 }
@@ -92,7 +104,10 @@ mod tests {
     #[test]
     fn a_life_is_accepted_if_everybody_is_restarted_twice_in_it() {
         let days = |days: i64| SignedDuration::from_hours(24 * days);
-        let life = |asked| life(Catalog::builtin(), asked, TimeScale::FULL).map_err(|error| error.to_string());
+        let asked = |asked, is_emergency| {
+            life(Catalog::builtin(), asked, is_emergency, TimeScale::FULL).map_err(|error| error.to_string())
+        };
+        let life = |it| asked(it, false);
         assert_eq!(life(SignedDuration::ZERO), Ok(None));
         assert_eq!(life(days(790)), Ok(Some(790 * 86_400)));
         assert_eq!(life(days(790) + SignedDuration::from_hours(1)), Ok(Some(790 * 86_400 + 3600)));
@@ -100,7 +115,11 @@ mod tests {
         assert!(refused.contains("lives 394d3h ") && refused.contains("395d") && refused.contains("790d"), "{refused}");
         assert!(life(days(790) - SignedDuration::from_secs(1)).is_err() && life(days(-1)).is_err());
         // A rehearsal's rules are a rehearsal's.
-        assert!(super::life(Catalog::builtin(), days(3), TimeScale::SHORT).is_ok());
-        assert!(super::life(Catalog::builtin(), days(2), TimeScale::SHORT).is_err());
+        assert!(super::life(Catalog::builtin(), days(3), false, TimeScale::SHORT).is_ok());
+        assert!(super::life(Catalog::builtin(), days(2), false, TimeScale::SHORT).is_err());
+        // In an emergency people see to it.
+        assert_eq!(asked(days(30), true), Ok(Some(30 * 86_400)));
+        assert!(asked(SignedDuration::from_mins(59), true).unwrap_err().contains("in an emergency 1h or more"));
+        assert!(asked(days(-1), true).is_err());
     }
 }

@@ -235,7 +235,10 @@ impl Actor {
             set(secret, issue.slot.key(), Some(pem.into_bytes()));
             set(secret, &read::key_name(issue.slot.key()), Some(key.as_bytes().to_vec()));
             let text = |list: &[Certificate]| list.iter().map(Certificate::to_pem).collect::<String>().into_bytes();
-            set(secret, read::BRIDGES, (!bridges.is_empty()).then(|| text(&bridges)));
+            let (bridge, earlier) = bridges.split_at(bridges.len().min(1));
+            for (key, bridges) in [(read::BRIDGE, bridge), (read::EARLIER_BRIDGES, earlier)] {
+                set(secret, key, (!bridges.is_empty()).then(|| text(bridges)));
+            }
             let has_bundle = row.is_some_and(|row| row.component == Component::ServiceCa && row.cross_signed);
             let apart = (!bridged.is_empty() && !has_bundle).then(|| text(&bridged));
             set(secret, read::BRIDGED, apart);

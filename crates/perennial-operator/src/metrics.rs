@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use perennial_core::catalog::{Catalog, Row};
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
-use perennial_core::plan::{Action, Planner, Step};
+use perennial_core::plan::{Action, Issue, Planner, Step};
 use perennial_core::service_ca;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -204,7 +204,13 @@ impl<'c> Metrics<'c> {
     }
 
     fn count(&self, step: &Step, took: Option<Duration>) {
-        let Action::Issue(issue) = &step.action else { return };
+        if let Action::Issue(issue) = &step.action {
+            self.issued(issue, took);
+        }
+    }
+
+    /// Notes that a certificate was made, and how long its key took; or that it was not.
+    pub(crate) fn issued(&self, issue: &Issue, took: Option<Duration>) {
         let Some(row) = self.catalog.row(issue.row) else { return };
         let (labels, took_labels) =
             self.labels(row, issue.spec.key, if took.is_some() { "success" } else { "failure" });

@@ -9,8 +9,11 @@ use perennial_x509::{Bundle, Certificate, PrivateKey, read_certificates};
 
 use crate::memory::{self, Annotations, SecretMemory};
 
-/// The key of a signer's Secret with the signer itself, signed by those that it followed.
-pub(crate) const BRIDGES: &str = "intermediate-ca.crt";
+/// The key of a signer's Secret with the signer itself, signed by the one that it followed: the original operator reads it, and
+/// takes one certificate and no more.
+pub(crate) const BRIDGE: &str = "intermediate-ca.crt";
+/// The key with what leads on from there, to those before.
+pub(crate) const EARLIER_BRIDGES: &str = "earlier-intermediate-ca.crt";
 /// The key of a signer's Secret with those that it followed, signed by it.
 pub(crate) const BRIDGED: &str = "cross-signed-ca.crt";
 /// The same where the original operator looks for it: the signer itself first, then those that it followed.
@@ -61,7 +64,7 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     Observed::Present(FoundSecret {
         certificate,
         chain: certificates.collect(),
-        bridges: beside(BRIDGES),
+        bridges: [beside(BRIDGE), beside(EARLIER_BRIDGES)].concat(),
         bridged,
         not_after: instant(annotations, NOT_AFTER),
         not_before: instant(annotations, NOT_BEFORE),

@@ -12,6 +12,7 @@ use perennial_core::plan::Planner;
 use perennial_core::rules::Waiting;
 use perennial_x509::KeyPool;
 use tokio::sync::{Notify, watch as watch_channel};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::brief;
@@ -28,8 +29,9 @@ use crate::watch::{self, Watched};
 
 /// Everything is looked at this often, whatever was heard.
 const RESYNC: Duration = Duration::from_secs(60);
-/// What changes together is looked at together.
-const SETTLE: Duration = Duration::from_millis(200);
+/// What changes together is looked at together: this long is waited for more, and as long is left between two passes.
+const SETTLE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long to wait after a pass that failed: at first, and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -69,16 +71,16 @@ impl<'c> Runner<'c> {
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
         let left_alone = view.settings.left_alone.clone();
         let (bases, wake) = (watch_channel::Sender::new(None), Arc::new(Notify::new()));
+        let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
         let serving = (!left_alone.contains(Component::ServiceCa.owner())).then(|| {
-            let (client, keys, clock) = (client.clone(), keys.clone(), clock.clone());
-            Serving::new(planner, client, keys, clock, bases.subscribe(), wake.clone())
+            let (client, keys, metrics) = (client.clone(), keys.clone(), metrics.clone());
+            Serving::new(planner, client, keys, metrics, clock.clone(), bases.subscribe(), wake.clone())
         });
         let injector = serving.is_some().then(|| Injector::new(client.clone(), clock.clone(), bases.subscribe()));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
         let view = View { services, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
-        let metrics = Arc::new(Metrics::new(planner.wiring().catalog, clock.clone()));
         Runner {
             planner,
             client,
@@ -152,7 +154,7 @@ impl<'c> Runner<'c> {
         let mut settled = pin!(serving.settled(&base));
         while !self.keeper.is_stopping() {
             // Who cannot look does not look for ever: it is told with the pass.
-            if tokio::time::timeout(SETTLE, &mut settled).await.is_ok()
+            if tokio::time::timeout(PAUSE, &mut settled).await.is_ok()
                 || (!serving.index().is_heard() && !serving.index().troubles().is_empty())
             {
                 return;
@@ -165,7 +167,7 @@ impl<'c> Runner<'c> {
         let base = self.bases.borrow().clone();
         let Some(base) = base else { return };
         let mut settled = pin!(injector.settled(&base));
-        while !self.keeper.is_stopping() && tokio::time::timeout(SETTLE, &mut settled).await.is_err() {}
+        while !self.keeper.is_stopping() && tokio::time::timeout(PAUSE, &mut settled).await.is_err() {}
     }
 
     /// One pass with everything that belongs to it.
@@ -270,10 +272,14 @@ impl<'c> Runner<'c> {
                 }
             };
             // What failed is not tried again with everything that is heard.
-            let settle = if patience == RETRY.0 { SETTLE } else { RETRY.0 };
+            let ended = Instant::now();
+            let settled = |now: Instant| match patience == RETRY.0 {
+                true => (now + SETTLE).max(ended + PAUSE),
+                false => now + RETRY.0,
+            };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.wake.notified() => tokio::time::sleep(settle).await,
+                () = self.wake.notified() => tokio::time::sleep_until(settled(Instant::now())).await,
                 () = &mut stop => break,
             }
         }
@@ -284,7 +290,7 @@ impl<'c> Runner<'c> {
 
     fn until(&self, next_look: Timestamp) -> Duration {
         let left = (self.clock)().duration_until(next_look);
-        Duration::try_from(left).unwrap_or_default().clamp(SETTLE, RESYNC)
+        Duration::try_from(left).unwrap_or_default().clamp(PAUSE, RESYNC)
     }
 
     /// Says that nothing could be done, where we are the one to say how a component is.

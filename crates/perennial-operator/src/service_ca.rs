@@ -46,7 +46,7 @@ pub(crate) async fn heed(
     let (overrides, invalid) = found.overrides();
     troubles.extend(invalid.map(|it| Trouble::new(NAMESPACE, it.to_string())));
     settings.requested.extend(overrides.reason.map(|reason| (ROW.to_owned(), reason)));
-    match life(catalog, overrides.validity.unwrap_or_default(), settings.time_scale) {
+    match life(catalog, overrides.validity.unwrap_or_default(), overrides.is_emergency, settings.time_scale) {
         Ok(seconds) => settings.lives.extend(seconds.map(|seconds| (ROW.to_owned(), seconds))),
         Err(error) => {
             let usual = catalog.row(ROW).map(|row| row.validity.to_string()).unwrap_or_default();

@@ -36,6 +36,7 @@ pub use self::index::Index;
 use self::look::Signer;
 use crate::brief;
 use crate::event::{self, Told};
+use crate::metrics::Metrics;
 use crate::pass::Clock;
 use crate::queue::Queue;
 
@@ -79,6 +80,7 @@ pub struct Serving<'c> {
     planner: &'c Planner<'c>,
     client: Client,
     keys: Arc<KeyPool>,
+    metrics: Arc<Metrics<'c>>,
     clock: Clock,
     index: Arc<Index>,
     /// What is the same for all of them, whenever it was looked at.
@@ -96,13 +98,14 @@ impl<'c> Serving<'c> {
         planner: &'c Planner<'c>,
         client: Client,
         keys: Arc<KeyPool>,
+        metrics: Arc<Metrics<'c>>,
         clock: Clock,
         bases: watch::Receiver<Option<Arc<Base>>>,
         known: Arc<Notify>,
     ) -> Serving<'c> {
         let (index, signer) = (Arc::default(), tokio::sync::Mutex::default());
         let settled = watch::Sender::new(0);
-        Serving { planner, client, keys, clock, index, bases, known, settled, signer }
+        Serving { planner, client, keys, metrics, clock, index, bases, known, settled, signer }
     }
 
     /// Every Service that asks.

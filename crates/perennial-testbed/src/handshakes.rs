@@ -5,9 +5,12 @@
 //! wrong, from a port where nobody listens to a server that hangs up, is an [`AskError`] and never a refusal: a test that expects
 //! a refusal must not be content with a broken set-up. [`expect`] also compares the answers with what a test expects.
 //!
+//! [`Callers`] are clients that call again and again, for servers that a test starts itself.
+//!
 //! All of it happens now, as clients have their own clocks. For questions about other instants, and about clients'
 //! certificates, there are the [judges](crate::judges).
 
+mod callers;
 mod clients;
 mod expect;
 mod servers;
@@ -17,6 +20,7 @@ use std::{
     fmt, io, thread,
 };
 
+pub use callers::{Called, Caller, Callers};
 pub use expect::{Expected, expect};
 
 use crate::{

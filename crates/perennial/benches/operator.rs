@@ -7,10 +7,11 @@
 mod admin;
 #[path = "../src/clock.rs"]
 mod clock;
+#[path = "common/operator.rs"]
+mod operator;
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube_client::Client;
 use kube_client::client::Body;
+use operator::Operator;
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
 use perennial_operator::observe::View;
@@ -32,7 +34,7 @@ use tower::service_fn;
 const MOST_TIMES: f64 = 1.5;
 /// How much of a core an operator with nothing to do may use, in percent, and how many MiB it may have.
 const MOST_IDLE: f64 = 0.5;
-const MOST_MEMORY: usize = 60;
+const MOST_MEMORY: f64 = 60.0;
 const IDLE: Duration = Duration::from_secs(60);
 /// Each run is on a server of its own, because what is there already is not made.
 const RUNS: usize = 3;
@@ -74,7 +76,7 @@ async fn main() -> ExitCode {
     let mut is_within = verdict("median of the runs, times", median, MOST_TIMES);
 
     let (_real, _top, admin) = last.unwrap();
-    let operator = Operator::start(&admin);
+    let operator = Operator::start(&admin, &[]);
     // It settles: the first pass, the caches of its client, its watches.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = operator.processor_time();
@@ -82,7 +84,7 @@ async fn main() -> ExitCode {
     let percent = (operator.processor_time() - before).as_secs_f64() / IDLE.as_secs_f64() * 100.0;
     println!("\nperennial run with everything issued, over {} s", IDLE.as_secs());
     is_within &= verdict("of a core, percent", percent, MOST_IDLE);
-    is_within &= verdict("resident memory, MiB", operator.resident() as f64, MOST_MEMORY as f64);
+    is_within &= verdict("resident memory, MiB", operator.resident(), MOST_MEMORY);
     if is_within { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -148,38 +150,4 @@ fn again(number: usize, (method, path, body): (Method, String, Vec<u8>)) -> Opti
     };
     let request = Request::post(path).header("content-type", "application/json");
     Some(request.body(serde_json::to_vec(&object).unwrap()).unwrap())
-}
-
-/// `perennial run`, which ends with the bench.
-struct Operator(Child);
-
-impl Operator {
-    fn start(admin: &Administrator) -> Operator {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-        command.args(["run", "--metrics", "127.0.0.1:0"]).env("KUBECONFIG", admin.kubeconfig());
-        Operator(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    /// What it has used of the processors so far.
-    fn processor_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        // The name may have spaces in it; what comes behind it has none.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u64 = [11, 12].into_iter().map(|field: usize| fields[field].parse::<u64>().unwrap()).sum();
-        // Linux counts in hundredths of a second, whatever the kernel does.
-        Duration::from_millis(ticks * 10)
-    }
-
-    fn resident(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").trim().parse::<usize>().unwrap() / 1024
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

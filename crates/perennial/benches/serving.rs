@@ -6,11 +6,12 @@
 
 #[path = "../tests/common/admin.rs"]
 mod admin;
+#[path = "common/operator.rs"]
+mod operator;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::pin::pin;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use admin::Administrator;
@@ -21,6 +22,7 @@ use kube_client::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client, ResourceExt};
 use kube_runtime::watcher::{self, Event, watcher};
+use operator::Operator;
 use perennial_core::key::KeySpec;
 use perennial_testbed::kubernetes::ControlPlane;
 use perennial_x509::PrivateKey;
@@ -37,6 +39,8 @@ const MOST_GROWTH: f64 = 12.0;
 const MOST_IDLE: f64 = 1.0;
 /// How many bare pairs are under way at once: as many as the operator has.
 const AT_ONCE: usize = 16;
+/// An operator that keeps the service CA and nothing else.
+const SERVICE_CA: &[&str] = &["--controllers", "service-ca", "--lease-namespace", "default"];
 const ASKS: &str = "service.beta.openshift.io/serving-cert-secret-name";
 const FORCE: &str = "perennial.dev/force-rotation";
 
@@ -69,7 +73,7 @@ async fn main() -> ExitCode {
     println!("again after a rotation: {:.2} s, {:.0} MiB", again.as_secs_f64(), operator.resident());
     is_within &= verdict("resident memory, MiB", operator.resident(), MOST_MEMORY);
     drop(operator);
-    let operator = Operator::start(&bench.admin);
+    let operator = Operator::start(&bench.admin, SERVICE_CA);
     tokio::time::sleep(Duration::from_secs(20)).await;
     let (before, memory) = (operator.processor_time(), operator.resident());
     println!("a new process finds them in place: {:.1} s of a processor, {memory:.0} MiB", before.as_secs_f64());
@@ -80,7 +84,8 @@ async fn main() -> ExitCode {
     drop(operator);
     drop(bench);
 
-    let few = few / 5;
+    // How long a key takes differs much: fewer would say little.
+    let few = few / 2;
     let bench = Bench::start("RSA 2048", few).await;
     let operator = bench.operator().await;
     let keys = keys("RSA 2048", few);
@@ -143,7 +148,7 @@ impl Bench {
 
     /// One that runs and has made the CA.
     async fn operator(&self) -> Operator {
-        let operator = Operator::start(&self.admin);
+        let operator = Operator::start(&self.admin, SERVICE_CA);
         let bundles = Api::<ConfigMap>::namespaced(self.client.clone(), "openshift-config-managed");
         while bundles.get_opt("service-ca").await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -242,46 +247,4 @@ impl Bench {
 
 fn namespace(number: usize) -> String {
     format!("shop-{}", number / 100)
-}
-
-/// `perennial run`, which ends with the bench.
-struct Operator(Child);
-
-impl Operator {
-    fn start(admin: &Administrator) -> Operator {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-        let arguments =
-            ["run", "--controllers", "service-ca", "--metrics", "127.0.0.1:0", "--lease-namespace", "default"];
-        command.args(arguments).env("KUBECONFIG", admin.kubeconfig());
-        Operator(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn signal(&self, signal: &str) {
-        let _ = Command::new("kill").args([signal, &self.0.id().to_string()]).status();
-    }
-
-    /// What it has used of the processors so far.
-    fn processor_time(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
-        // The name may have spaces in it; what comes behind it has none.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u64 = [11, 12].into_iter().map(|field: usize| fields[field].parse::<u64>().unwrap()).sum();
-        // Linux counts in hundredths of a second, whatever the kernel does.
-        Duration::from_millis(ticks * 10)
-    }
-
-    /// In MiB.
-    fn resident(&self) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").trim().parse::<f64>().unwrap() / 1024.0
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        // As an administrator stops it, so that the next one need not wait for its lease.
-        self.signal("-TERM");
-        let _ = self.0.wait();
-    }
 }

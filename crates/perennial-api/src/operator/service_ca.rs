@@ -50,6 +50,8 @@ pub struct Overrides {
     pub reason: Option<String>,
     /// `caConfig.validityDurationForTesting`: how long the next one lives.
     pub validity: Option<SignedDuration>,
+    /// `caConfig.emergency`: whether that may be less than what lets everybody come to it without help.
+    pub is_emergency: bool,
 }
 
 impl ServiceCA {
@@ -61,7 +63,10 @@ impl ServiceCA {
             field(&root, ["forceRotation", "reason"], "a string, why it is rotated", Value::as_str, &mut errors);
         let path = ["caConfig", "validityDurationForTesting"];
         let validity = field(&root, path, "an integer, the number of nanoseconds", Value::as_i64, &mut errors);
+        let path = ["caConfig", "emergency"];
+        let is_emergency = field(&root, path, "true or false", Value::as_bool, &mut errors).unwrap_or_default();
         let overrides = Overrides {
+            is_emergency,
             reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned),
             validity: validity.filter(|nanoseconds| *nanoseconds != 0).map(SignedDuration::from_nanos),
         };
@@ -81,6 +86,8 @@ fn field<'v, T>(
 ) -> Option<T> {
     let mut wrong = |path: &str, found: &Value, accepted: &str| {
         let path = format!("spec.unsupportedConfigOverrides.{path}");
+        // Once is enough, whatever else is looked for in it.
+        errors.retain(|error| error.path != path);
         errors.push(FieldError::new(path, ErrorKind::TypeInvalid, found.clone(), format!("accepted is {accepted}")));
     };
     let parent = root.get(outer).filter(|value| !value.is_null())?;
@@ -152,6 +159,12 @@ mod tests {
             None,
             None,
             &format!("{at}.forceRotation: Invalid value: \"now\": accepted is an object with reason"),
+        );
+        check(
+            &json!({"caConfig": {"emergency": "yes"}}),
+            None,
+            None,
+            &format!("{at}.caConfig.emergency: Invalid value: \"yes\": accepted is true or false"),
         );
         let (_, invalid) = ServiceCA::new(
             "cluster",

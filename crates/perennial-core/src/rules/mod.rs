@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, Published, decide_bundle};
 pub use reason::{Reason, Waiting, first_few};
 pub(crate) use secret::new_reason;
-pub use secret::{SignerCase, TargetCase, decide_signer, decide_target};
+pub use secret::{ChainFault, SignerCase, TargetCase, decide_signer, decide_target};
 pub use timing::{Timing, canonical_hosts};
 
 use crate::spec::Host;

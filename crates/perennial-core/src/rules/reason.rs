@@ -60,6 +60,13 @@ pub enum Reason {
         /// Since when.
         since: Timestamp,
     },
+    /// Others are served beside it than should be.
+    ChainDiffers {
+        /// How many are not served that lead to an earlier signer, or to any.
+        missing: usize,
+        /// How many are served that have nothing to do with its signer.
+        foreign: usize,
+    },
     /// It has other names than it should have.
     HostsDiffer {
         /// Names that it has and should not.
@@ -235,6 +242,9 @@ impl fmt::Display for Reason {
             Reason::IssuerNotInBundle => f.write_str("issuer not in ca bundle"),
             Reason::Distrusted { since } => write!(f, "distrusted since {since}"),
             Reason::SignerChanged => f.write_str("cert not signed by most recent signer"),
+            Reason::ChainDiffers { missing, foreign } => {
+                write!(f, "served chain differs: {missing} missing, {foreign} foreign")
+            }
             Reason::HostsDiffer { extra, missing } => {
                 let list = |hosts: &[Host]| hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",");
                 write!(

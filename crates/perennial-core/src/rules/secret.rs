@@ -41,6 +41,17 @@ pub struct TargetCase<'a> {
     pub signer_usable_at: Timestamp,
     /// The signers in the bundle that goes with it.
     pub bundle: &'a [Principal],
+    /// What is wrong with what is served beside it.
+    pub chain: ChainFault,
+}
+
+/// What is wrong with what is served beside a certificate of the current signer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChainFault {
+    /// How many are missing that lead to an earlier signer, or to any.
+    pub missing: usize,
+    /// How many have nothing to do with its signer.
+    pub foreign: usize,
 }
 
 type SignerRule = fn(&SignerCase<'_>, &SecretState, &Timing) -> Option<Verdict>;
@@ -61,6 +72,7 @@ const TARGET_RULES: &[TargetRule] = &[
     issuer_missing,
     issuer_not_in_bundle,
     signer_changed,
+    chain_differs,
     target_past_refresh,
 ];
 
@@ -166,6 +178,12 @@ fn signer_changed(case: &TargetCase<'_>, secret: &SecretState, timing: &Timing) 
         return None;
     }
     Some(when_usable(case, timing, Reason::SignerChanged))
+}
+
+fn chain_differs(case: &TargetCase<'_>, secret: &SecretState, _: &Timing) -> Option<Verdict> {
+    let ChainFault { missing, foreign } = case.chain;
+    let differs = is_current(case, secret) && case.chain != ChainFault::default();
+    differs.then_some(Verdict::Issue(Reason::ChainDiffers { missing, foreign }))
 }
 
 fn target_past_refresh(case: &TargetCase<'_>, secret: &SecretState, timing: &Timing) -> Option<Verdict> {

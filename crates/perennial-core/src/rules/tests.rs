@@ -183,6 +183,7 @@ fn target_verdict(found: &Observed<SecretState>, asked: &Asked<'_>) -> String {
         signer: &principal(asked.signer),
         signer_usable_at: day(asked.usable_on),
         bundle: &bundle,
+        chain: ChainFault::default(),
     };
     words(&decide_target(&case))
 }
@@ -480,6 +481,7 @@ fn certificates_in_the_scenarios_of_the_original() {
             signer: &principal("s2"),
             signer_usable_at: now - signer_age * minute + 4 * minute,
             bundle: &["s1", "s2"].map(principal),
+            chain: ChainFault::default(),
         };
         let minutes = |text: String, number: i32| {
             text.replace(&(day(0) + number * minute).to_string(), &format!("day 0+{number}m"))

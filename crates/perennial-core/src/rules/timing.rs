@@ -41,7 +41,10 @@ impl Timing {
                 start.checked_add(after - jitter).unwrap_or(Timestamp::MAX)
             }
             Succession::RefreshBefore(left) => {
-                validity.not_after.checked_sub(left.scaled(scale)).unwrap_or(Timestamp::MIN)
+                let (left, wanted) = (left.scaled(scale), row.validity.scaled(scale));
+                // One that was made to live for less than that is replaced at half of its time.
+                let left = if life <= wanted { left.min(wanted / 2) } else { left };
+                validity.not_after.checked_sub(left).unwrap_or(Timestamp::MIN)
             }
             Succession::AdoptedBy(_) | Succession::ReplacedBy(_) | Succession::Never => Timestamp::MAX,
         };

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{Day, TimeScale};
+use crate::catalog::{Day, Row, Span, TimeScale};
 use crate::nearest::nearest;
 use crate::rules::Mode;
 use crate::trust::KeyId;
@@ -118,6 +118,12 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// A row with the life that somebody asks for.
+    pub fn lived(&self, row: &Row) -> Row {
+        let wanted = self.lives.get(row.id).map(|seconds| Span::from_scaled(*seconds, self.time_scale));
+        Row { validity: wanted.unwrap_or(row.validity), ..*row }
+    }
+
     /// Whether everything that they name exists. An edge may be named with a node or a Service that has gone.
     pub(super) fn check(&self, wiring: &Wiring<'_>) -> Result<(), UnknownName> {
         let catalog = wiring.catalog;

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
-use perennial_core::rules::SecretState;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
 use perennial_core::trust::{CertificateId, Principal};
+use tokio::time::Instant;
 
 /// Services by namespace and name.
 #[derive(Debug, Default)]
@@ -24,8 +25,8 @@ struct State {
     services: BTreeMap<ObjectName, Entry>,
     /// Who wants this Secret.
     wanted: BTreeMap<ObjectName, BTreeSet<String>>,
-    /// How certificates are verified: by whom they are signed, and what is served beside them.
-    classes: Vec<Class>,
+    /// How the certificates that are out there are verified.
+    classes: BTreeSet<Arc<Class>>,
     /// When time alone changes something, and for whom.
     times: BTreeSet<(Timestamp, ObjectName)>,
     services_heard: Heard,
@@ -34,8 +35,8 @@ struct State {
     seen: HashSet<u64>,
     /// Whether it was said of each Service whether its Secret is there.
     is_settled: bool,
-    /// Why a list cannot be heard, until it can.
-    troubles: BTreeMap<&'static str, String>,
+    /// Why a list could not be heard, and when that was last.
+    troubles: BTreeMap<&'static str, (String, Instant)>,
     /// Whether everybody had been looked at at least once.
     was_known: bool,
 }
@@ -52,8 +53,17 @@ struct Heard {
 /// How many issues are remembered: as many as the circuit breaker asks about.
 const REMEMBERED_ISSUES: usize = 5;
 
-/// Certificates that every client judges alike, but for their ends.
-type Class = (Option<Principal>, Vec<CertificateId>);
+/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
+/// failed for this long.
+const TROUBLE_LASTS: Duration = Duration::from_secs(120);
+
+/// Certificates that every client judges alike, but for their ends: by whom they are signed, and what is served beside them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class {
+    pub(super) signed_by: Option<Principal>,
+    /// Without what is over, which helps nobody.
+    pub(super) chain: Vec<CertificateId>,
+}
 
 /// A Service.
 #[derive(Debug, Clone)]
@@ -67,20 +77,29 @@ struct Entry {
     /// The version of its Secret that was heard of last.
     heard: Option<Box<str>>,
     /// Which class its certificate is of, and its end.
-    class: Option<(usize, Timestamp)>,
+    class: Option<(Arc<Class>, Timestamp)>,
     /// When time alone changes something.
     next: Timestamp,
     /// Whether something stands in the way.
     is_blocked: bool,
     /// Whether it has been looked at.
     is_known: bool,
-    /// Whether it is being looked at, and whether something was heard of its Secret meanwhile.
-    is_under_way: bool,
-    is_heard_of: bool,
+    look: Look,
     /// When its last few certificates were issued here: a Secret that is gone cannot say so.
     issues: Vec<Timestamp>,
     round: u32,
     secret_round: u32,
+}
+
+/// Whether somebody looks at a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// Nobody does.
+    No,
+    /// Somebody does.
+    UnderWay,
+    /// Somebody does, and something was heard of its Secret meanwhile: perhaps what is being written.
+    Overtaken,
 }
 
 /// What is known of a Secret.
@@ -168,8 +187,7 @@ impl Index {
             next: Timestamp::MAX,
             is_blocked: false,
             is_known: false,
-            is_under_way: false,
-            is_heard_of: false,
+            look: Look::No,
             issues: Vec::new(),
             round,
             secret_round: state.secrets_heard.round,
@@ -233,10 +251,8 @@ impl Index {
             let stays_blocked = entry.is_blocked && !serving::is_of(annotations, &entry.uid);
             if !is_same && !stays_blocked {
                 entry.secret = Secret::Unknown;
-                // Perhaps it is what is being written: that is known when the look has ended.
-                match entry.is_under_way {
-                    true => entry.is_heard_of = true,
-                    false => changed.push(service),
+                if !entry.is_overtaken() {
+                    changed.push(service);
                 }
             }
         }
@@ -252,8 +268,7 @@ impl Index {
         services.retain(|service| {
             let Some(entry) = state.services.get_mut(service) else { return false };
             (entry.secret, entry.heard) = (Secret::Absent, None);
-            entry.is_heard_of |= entry.is_under_way;
-            !entry.is_under_way
+            !entry.is_overtaken()
         });
         services
     }
@@ -267,21 +282,23 @@ impl Index {
     pub(super) fn hears(&self, what: &'static str, trouble: Option<String>) {
         let mut state = self.lock();
         match trouble {
-            Some(trouble) => drop(state.troubles.insert(what, trouble)),
+            Some(trouble) => drop(state.troubles.insert(what, (trouble, Instant::now()))),
             None => drop(state.troubles.remove(what)),
         }
     }
 
     /// What cannot be heard, and why.
     pub fn troubles(&self) -> Vec<String> {
-        self.lock().troubles.values().cloned().collect()
+        let state = self.lock();
+        let lasting = state.troubles.values().filter(|(_, failed)| failed.elapsed() < TROUBLE_LASTS);
+        lasting.map(|(trouble, _)| trouble.clone()).collect()
     }
 
     /// What to look at; none where nobody asks any more.
     pub(super) fn subject(&self, name: &ObjectName) -> Option<Subject> {
         let mut state = self.lock();
         let entry = state.services.get_mut(name)?;
-        (entry.is_under_way, entry.is_heard_of) = (true, false);
+        entry.look = Look::UnderWay;
         // Who was never served and has just come has nothing yet: writing tells if that is wrong.
         let is_new = entry.secret == Secret::Unknown && entry.heard.is_none() && !serving::was_served(&entry.written);
         Some(Subject {
@@ -306,20 +323,13 @@ impl Index {
     }
 
     /// What came of looking at a Service.
-    pub(super) fn found(&self, name: &ObjectName, uid: &str, found: Found<'_>) {
+    pub(super) fn found(&self, name: &ObjectName, uid: &str, found: Found) {
         let state = &mut *self.lock();
         if state.services.get(name).is_none_or(|entry| entry.uid != uid) {
             return;
         }
-        let class = found.state.map(|it| {
-            let class = (it.certificate.signed_by.clone(), it.chain.clone());
-            let known = state.classes.iter().position(|known| *known == class);
-            let number = known.unwrap_or_else(|| {
-                state.classes.push(class);
-                state.classes.len() - 1
-            });
-            (number, it.certificate.validity.not_after)
-        });
+        // What is somebody else's, or cannot be read, stands for nobody.
+        let class = found.presents.map(|(class, end)| (state.class(class), end));
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
         entry.is_blocked = found.is_blocked;
@@ -328,8 +338,7 @@ impl Index {
         if entry.next < Timestamp::MAX {
             state.times.insert((entry.next, name.clone()));
         }
-        // What is somebody else's, or cannot be read, stands for nobody.
-        entry.class = class;
+        let before = std::mem::replace(&mut entry.class, class);
         if let Some(at) = found.issued_at {
             entry.issues.push(at);
             let forgotten = entry.issues.len().saturating_sub(REMEMBERED_ISSUES);
@@ -339,6 +348,7 @@ impl Index {
         if let Some(version) = found.version {
             entry.secret = Secret::Right(version.into_boxed_str());
         }
+        state.release(before);
     }
 
     /// A look has ended. Says whether something was heard of its Secret meanwhile that is not known by it.
@@ -346,9 +356,7 @@ impl Index {
         let mut state = self.lock();
         let Some(entry) = state.services.get_mut(name) else { return false };
         let is_known = matches!((&entry.secret, &entry.heard), (Secret::Right(seen), Some(heard)) if seen == heard);
-        let is_heard_of = std::mem::take(&mut entry.is_heard_of);
-        entry.is_under_way = false;
-        is_heard_of && !is_known
+        std::mem::replace(&mut entry.look, Look::No) == Look::Overtaken && !is_known
     }
 
     /// Who is to be looked at because of the time alone.
@@ -397,12 +405,12 @@ impl Index {
             return None;
         }
         let state = self.lock();
-        let mut last: BTreeMap<usize, (Timestamp, &ObjectName, &Entry)> = BTreeMap::new();
+        let mut last: BTreeMap<&Class, (Timestamp, &ObjectName, &Entry)> = BTreeMap::new();
         for (name, entry) in &state.services {
-            let Some((class, end)) = entry.class else { continue };
-            let best = last.entry(class).or_insert((end, name, entry));
-            if best.0 < end {
-                *best = (end, name, entry);
+            let Some((class, end)) = &entry.class else { continue };
+            let best = last.entry(class).or_insert((*end, name, entry));
+            if best.0 < *end {
+                *best = (*end, name, entry);
             }
         }
         let representative = |(_, name, entry): (Timestamp, &ObjectName, &Entry)| {
@@ -416,9 +424,9 @@ impl Index {
 
 /// What came of looking at a Service.
 #[derive(Debug, Default)]
-pub(super) struct Found<'s> {
-    /// What its Secret holds.
-    pub(super) state: Option<&'s SecretState>,
+pub(super) struct Found {
+    /// How the certificate in its Secret is verified, and when it ends.
+    pub(super) presents: Option<(Class, Timestamp)>,
     /// When a certificate was issued, where one was.
     pub(super) issued_at: Option<Timestamp>,
     /// The version of its Secret, where that is as it should be.
@@ -429,7 +437,38 @@ pub(super) struct Found<'s> {
     pub(super) next: Timestamp,
 }
 
+impl Entry {
+    /// Something was heard of its Secret. Says whether that is for the look that is under way to judge, when it has ended.
+    fn is_overtaken(&mut self) -> bool {
+        if self.look == Look::UnderWay {
+            self.look = Look::Overtaken;
+        }
+        self.look == Look::Overtaken
+    }
+}
+
 impl State {
+    /// One of the classes.
+    fn class(&mut self, class: Class) -> Arc<Class> {
+        match self.classes.get(&class) {
+            Some(known) => known.clone(),
+            None => {
+                let new = Arc::new(class);
+                self.classes.insert(new.clone());
+                new
+            }
+        }
+    }
+
+    /// Forgets a class that nobody is of any more.
+    fn release(&mut self, class: Option<(Arc<Class>, Timestamp)>) {
+        if let Some((class, _)) = class
+            && Arc::strong_count(&class) == 2
+        {
+            self.classes.remove(&class);
+        }
+    }
+
     fn is_heard(&self) -> bool {
         self.services_heard.is_whole && self.secrets_heard.is_whole
     }
@@ -460,6 +499,7 @@ impl State {
     fn remove(&mut self, name: &ObjectName) {
         let Some(entry) = self.services.remove(name) else { return };
         self.times.remove(&(entry.next, name.clone()));
+        self.release(entry.class);
         let Ok(request) = entry.request else { return };
         let secret = ObjectName { namespace: name.namespace.clone(), name: request.secret };
         if let Some(services) = self.wanted.get_mut(&secret) {
@@ -516,7 +556,7 @@ mod tests {
         index
     }
 
-    fn right(version: &str) -> Found<'static> {
+    fn right(version: &str) -> Found {
         Found { version: Some(version.to_owned()), next: Timestamp::MAX, ..Found::default() }
     }
 
@@ -583,6 +623,30 @@ mod tests {
         assert_eq!(index.secret(&secret("web-tls", "7")), []);
         assert_eq!(index.secret_gone(&secret("web-tls", "8")), [named("web")]);
         assert_eq!(index.count(), (1, 1));
+    }
+
+    #[test]
+    fn of_each_kind_of_certificate_the_one_that_ends_last_stands_for_all() {
+        let index = index();
+        index.service(service("other", "u2"));
+        let presents = |chain: &[&str], end: i64| {
+            let chain = chain.iter().map(|id| CertificateId((*id).into())).collect();
+            let presents = Some((Class { signed_by: None, chain }, Timestamp::from_second(end).unwrap()));
+            Found { presents, ..right("7") }
+        };
+        let standing =
+            || -> Vec<String> { index.representatives().unwrap().into_values().map(|service| service.name).collect() };
+        index.found(&named("web"), "u1", presents(&["a"], 1));
+        index.found(&named("other"), "u2", presents(&["a"], 2));
+        assert_eq!(standing(), ["other"]);
+        index.found(&named("web"), "u1", presents(&["a", "b"], 1));
+        assert_eq!(standing(), ["other", "web"]);
+        // A kind that nobody has any more is forgotten.
+        index.found(&named("web"), "u1", presents(&["a"], 3));
+        assert_eq!((standing(), index.lock().classes.len()), (vec!["web".to_owned()], 1));
+        index.found(&named("other"), "u2", right("8"));
+        index.service_gone(&service("web", "u1").metadata);
+        assert_eq!((standing(), index.lock().classes.len()), (Vec::new(), 0));
     }
 
     #[test]

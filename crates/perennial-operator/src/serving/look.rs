@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -16,15 +17,15 @@ use perennial_core::rules::{Observed, Reason, SecretState, Timing, Waiting};
 use perennial_core::service_ca::SERVING_ROW;
 use perennial_core::serving::{self, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot, Snapshot};
-use perennial_core::trust::CertificateFacts;
+use perennial_core::trust::{CertificateFacts, CertificateId};
 use perennial_core::wiring::identity;
-use perennial_x509::{Certificate, Issuer, PrivateKey, issue, trust};
+use perennial_x509::{Certificate, GeneratedKey, Issuer, PrivateKey, issue, trust};
 use serde_json::json;
 use tracing::info;
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Found, Subject};
+use super::index::{Class, Found, Subject};
 use super::{Outcome, Serving};
 use crate::act::TLS;
 use crate::library::Library;
@@ -42,6 +43,14 @@ const TRIES: usize = 3;
 pub(super) struct Signer {
     certificate: Certificate,
     key: PrivateKey,
+}
+
+/// A certificate and its key.
+struct Made {
+    certificate: Certificate,
+    key: Zeroizing<String>,
+    /// How long the key took.
+    key_took: Duration,
 }
 
 /// Why a look came to nothing.
@@ -87,10 +96,24 @@ struct Read {
     facts: Vec<Arc<CertificateFacts>>,
 }
 
+impl Read {
+    /// How the certificate in it is verified, and when it ends.
+    fn presents(&self, now: Timestamp) -> Option<(Class, Timestamp)> {
+        let state = self.state.present()?;
+        let is_alive = |id: &CertificateId| self.library.get(id).is_some_and(|it| it.facts().validity.contains(now));
+        Some((class(state, is_alive), state.certificate.validity.not_after))
+    }
+}
+
+fn class(state: &SecretState, is_alive: impl Fn(&CertificateId) -> bool) -> Class {
+    let chain = state.chain.iter().filter(|id| is_alive(id)).cloned().collect();
+    Class { signed_by: state.certificate.signed_by.clone(), chain }
+}
+
 /// What was done about a Service.
 struct Done {
-    /// What the Secret holds now.
-    state: Option<Arc<SecretState>>,
+    /// How the certificate in the Secret is verified now, and when it ends.
+    presents: Option<(Class, Timestamp)>,
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
@@ -122,9 +145,8 @@ impl Serving<'_> {
                     Ok(written) => (written, outcome),
                     Err(outcome) => (None, outcome),
                 };
-                let state = done.state;
                 let found = Found {
-                    state: state.as_deref(),
+                    presents: done.presents,
                     issued_at: done.issued_at,
                     version: done.version,
                     written,
@@ -169,8 +191,8 @@ impl Serving<'_> {
         let is_absent = subject.is_probably_absent && !is_again;
         let read = self.read(base, &slot, &subject.service, is_absent).await?;
         if !base.is_ours() {
-            let state = if let Observed::Present(state) = read.state { Some(Arc::new(state)) } else { None };
-            return Ok(Done { state, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
+            let presents = read.presents((self.clock)());
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
@@ -247,7 +269,8 @@ impl Serving<'_> {
         let slot = &wanted.slot;
         refuse_immutable(read.secret.as_ref(), slot)?;
         let signer = self.signer(base).await?;
-        let (certificate, key) = self.make(wanted, &signer).await?;
+        let made = self.make(wanted, &signer).await;
+        let Made { certificate, key, key_took } = made.inspect_err(|_| self.metrics.issued(wanted, None))?;
         let chain = wanted.chain.iter().map(|id| base.library.get(id).cloned());
         let chain: Vec<Certificate> = chain.collect::<Option<_>>().ok_or(Trouble::Changed)?;
         snapshot.taken_at = whole_second((self.clock)()).max(snapshot.taken_at);
@@ -269,17 +292,18 @@ impl Serving<'_> {
         memory.superseded.drain(..forgotten);
         memory.write(secret.metadata.annotations.get_or_insert_default(), slot.key());
         let written = self.write(slot, &secret, is_new).await?;
+        self.metrics.issued(wanted, Some(key_took));
         let object = slot.object_text();
         info!(object, service = subject.service.name, "issued a serving certificate: {}", wanted.reason);
         if let Reason::Unreadable { .. } | Reason::AnnotationGarbled { .. } = wanted.reason {
             let text = format!("replaced the certificate in Secret {object}: {}", wanted.reason);
             self.tell(&slot.object().namespace, &subject.service, "ServingCertificateReplaced", &text).await;
         }
-        let state = Arc::new(state);
         let issuer = certificate.facts().issuer.common_name();
         let next = self.next_look(&state, &wanted.instance, &snapshot);
         let issued_at = Some(snapshot.taken_at);
-        Ok(Done { state: Some(state), version: written.metadata.resource_version, issuer, issued_at, next })
+        let presents = Some((class(&state, |_| true), state.certificate.validity.not_after));
+        Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
     }
 
     /// When time alone changes something about what was just written.
@@ -299,9 +323,9 @@ impl Serving<'_> {
         next: Timestamp,
         is_waiting: bool,
     ) -> Result<Done, Trouble> {
-        let (Some(secret), Observed::Present(state), Some(certificate)) = (read.secret, read.state, read.certificate)
-        else {
-            return Ok(Done { state: None, version: None, issuer: None, issued_at: None, next });
+        let presents = read.presents((self.clock)());
+        let (Some(secret), Some(certificate)) = (read.secret, read.certificate) else {
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -316,7 +340,7 @@ impl Serving<'_> {
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
         let version = version.filter(|_| !is_waiting);
-        Ok(Done { state: Some(Arc::new(state)), version, issuer, issued_at: None, next })
+        Ok(Done { presents, version, issuer, issued_at: None, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.
@@ -339,14 +363,14 @@ impl Serving<'_> {
     }
 
     /// A key and a certificate, off the threads that speak with the server.
-    async fn make(&self, wanted: &Issue, signer: &Arc<Signer>) -> Result<(Certificate, Zeroizing<String>), Trouble> {
+    async fn make(&self, wanted: &Issue, signer: &Arc<Signer>) -> Result<Made, Trouble> {
         let (spec, signer, pending) = (wanted.spec.clone(), signer.clone(), self.keys.generate(wanted.spec.key));
         let make = move || {
-            let key = pending.wait().map_err(|error| error.to_string())?.key;
+            let GeneratedKey { key, took } = pending.wait().map_err(|error| error.to_string())?;
             let issuer = Issuer::new(&signer.certificate, &signer.key).map_err(|error| error.to_string())?;
             let certificate = issue(&spec, key.public_key(), &issuer).map_err(|error| error.to_string())?;
-            let pem = key.to_pem().map_err(|error| error.to_string())?;
-            Ok((certificate, pem))
+            let key = key.to_pem().map_err(|error| error.to_string())?;
+            Ok(Made { certificate, key, key_took: took })
         };
         let made: Result<_, String> =
             tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| Err("making a key was interrupted".to_owned()));

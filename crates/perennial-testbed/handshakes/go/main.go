@@ -6,6 +6,11 @@
 // "dial" reads questions, one on each line, with tabs between the fields: the port, the name to ask for, and the bundle as
 // base64 of PEM. It answers each with a line: "accepted", or "refused", a tab, the reason, a tab, and why; or, where nobody
 // got as far as to judge a certificate, "broken", a tab, and why. The clients in Java and Python do the same.
+//
+// "call" reads clients, one on each line, with tabs between the fields: a number, the port, the name to ask for, a mark, and the
+// bundle as base64 of PEM. It answers each with "set", a tab and the number when it counts; another client of the same number takes
+// its place. From then on all clients call their servers in turn, one handshake after the other, and each call has a line of its
+// own: the number, the mark, and what "dial" would answer, but that "accepted" is followed by a tab and what the server said.
 package main
 
 import (
@@ -19,6 +24,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -26,10 +32,10 @@ const patience = 30 * time.Second
 
 func main() {
 	if len(os.Args) != 3 {
-		fatal(errors.New("say serve or dial, and the greeting"))
+		fatal(errors.New("say serve, dial or call, and the greeting"))
 	}
 	greeting := os.Args[2]
-	each := map[string]func([]string, string) string{"serve": serve, "dial": dial}[os.Args[1]]
+	each := map[string]func([]string, string) string{"serve": serve, "dial": dial, "call": call}[os.Args[1]]
 	in := bufio.NewReader(os.Stdin)
 	for {
 		line, err := in.ReadString('\n')
@@ -76,24 +82,80 @@ func greet(connection *tls.Conn, greeting string) {
 }
 
 func dial(fields []string, greeting string) string {
-	anchors := x509.NewCertPool()
-	if !anchors.AppendCertsFromPEM(decode(fields[2])) {
-		return "broken\tthe bundle has no certificate"
+	said, answer := talk(fields[0], fields[1], decode(fields[2]))
+	if answer == "accepted" && said != greeting {
+		return "broken\t" + oneLine(fmt.Sprintf("said %q", said))
 	}
-	config := &tls.Config{ServerName: fields[1], RootCAs: anchors}
-	connection, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", "127.0.0.1:"+fields[0], config)
+	return answer
+}
+
+// Does a handshake, and hears what the server says.
+func talk(port, name string, bundle []byte) (said, answer string) {
+	anchors := x509.NewCertPool()
+	if !anchors.AppendCertsFromPEM(bundle) {
+		return "", "broken\tthe bundle has no certificate"
+	}
+	config := &tls.Config{ServerName: name, RootCAs: anchors}
+	connection, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", "127.0.0.1:"+port, config)
 	if err != nil {
 		if reason := reason(err); reason != "" {
-			return "refused\t" + reason + "\t" + oneLine(err.Error())
+			return "", "refused\t" + reason + "\t" + oneLine(err.Error())
 		}
-		return "broken\t" + oneLine(err.Error())
+		return "", "broken\t" + oneLine(err.Error())
 	}
 	defer connection.Close()
 	connection.SetDeadline(time.Now().Add(patience))
-	if said, err := io.ReadAll(connection); err != nil || string(said) != greeting+"\n" {
-		return "broken\t" + oneLine(fmt.Sprintf("said %q, %v", said, err))
+	text, err := io.ReadAll(connection)
+	if err != nil {
+		return "", "broken\t" + oneLine(fmt.Sprintf("said %q, %v", text, err))
 	}
-	return "accepted"
+	return strings.TrimSuffix(string(text), "\n"), "accepted"
+}
+
+type client struct {
+	number, port, name, mark string
+	bundle                   []byte
+}
+
+// Who calls, in the order in which they came.
+var clients struct {
+	sync.Mutex
+	all  []client
+	next int
+}
+
+func call(fields []string, _ string) string {
+	it := client{fields[0], fields[1], fields[2], fields[3], decode(fields[4])}
+	clients.Lock()
+	defer clients.Unlock()
+	for i := range clients.all {
+		if clients.all[i].number == it.number {
+			clients.all[i] = it
+			return "set\t" + it.number
+		}
+	}
+	clients.all = append(clients.all, it)
+	if len(clients.all) <= callers {
+		go callForever()
+	}
+	return "set\t" + it.number
+}
+
+// How many calls are under way at once.
+const callers = 2
+
+func callForever() {
+	for {
+		clients.Lock()
+		it := clients.all[clients.next%len(clients.all)]
+		clients.next++
+		clients.Unlock()
+		said, answer := talk(it.port, it.name, it.bundle)
+		if answer == "accepted" {
+			answer += "\t" + oneLine(said)
+		}
+		fmt.Println(it.number + "\t" + it.mark + "\t" + answer)
+	}
 }
 
 // Why a certificate was refused, or nothing where something else is the matter.

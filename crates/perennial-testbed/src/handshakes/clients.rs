@@ -82,7 +82,7 @@ fn program(client: Client, command: &mut Command, calls: &[Call<'_>]) -> Result<
     calls.iter().zip(lines).map(answer).collect()
 }
 
-fn read_reason(word: &str) -> Reason {
+pub(super) fn read_reason(word: &str) -> Reason {
     match word {
         "issuer" => Reason::Issuer,
         "time" => Reason::Time,
@@ -190,7 +190,7 @@ fn rustls_reason(why: &CertificateError) -> Reason {
     }
 }
 
-fn refused(reason: Reason, why: &str) -> Answer {
+pub(super) fn refused(reason: Reason, why: &str) -> Answer {
     Answer::Refused { reason, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
 }
 

@@ -201,17 +201,24 @@ impl Cluster {
         &self,
         refuse: impl Fn(&Method, &str) -> Option<(StatusCode, &'static str)> + Send + Sync + 'static,
     ) -> Client {
-        let (client, refuse) = (self.client.clone(), Arc::new(refuse));
-        let service = service_fn(move |request: Request<Body>| {
-            let (client, refuse) = (client.clone(), refuse.clone());
+        self.way_of(move |client, request| {
+            let refused = refuse(request.method(), request.uri().path());
             async move {
-                match refuse(request.method(), request.uri().path()) {
+                match refused {
                     Some((code, reason)) => Ok(answer(code, reason)),
                     None => client.send(request).await,
                 }
             }
-        });
-        Client::new(service, "default")
+        })
+    }
+
+    /// A way to the same server on which this is done with each request.
+    pub(crate) fn way_of<F>(&self, handle: impl Fn(Client, Request<Body>) -> F + Send + Sync + 'static) -> Client
+    where
+        F: Future<Output = kube_client::Result<Response<Body>>> + Send + 'static,
+    {
+        let (client, handle) = (self.client.clone(), Arc::new(handle));
+        Client::new(service_fn(move |request| handle(client.clone(), request)), "default")
     }
 
     /// Who keeps it, and tells about it.

@@ -1,4 +1,5 @@
-//! TLS servers and a client of each, in threads: as many handshakes as the machine can do, until they are told to end.
+//! TLS servers and a client of each: as many handshakes as the machine can do, until they are told to end. Servers are rustls in
+//! threads; of the clients one half is that, too, and the other is Go in a process of its own.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use perennial_testbed::handshakes::{Answer, Called, Caller, Callers};
 use perennial_testbed::tls::Identity;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
@@ -22,9 +24,18 @@ pub(crate) enum Age {
     New,
 }
 
+/// What a client runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stack {
+    Rustls,
+    Go,
+}
+
 /// Servers with their clients, which end when this is dropped.
 pub(crate) struct Hammer {
     pairs: Arc<[Pair]>,
+    /// The clients in Go; ended first, and then nobody misses a server.
+    callers: Mutex<Option<Callers>>,
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -49,11 +60,12 @@ pub(crate) enum Failure {
 
 /// A server, and a client that asks for it by name.
 struct Pair {
-    name: ServerName<'static>,
+    name: String,
     port: u16,
     /// What either has is replaced as a whole, and counts for connections from then on.
     server: Mutex<(Age, Arc<ServerConfig>)>,
-    client: Mutex<(Age, Arc<ClientConfig>)>,
+    /// None of it is here where the client is somewhere else.
+    client: Mutex<Option<(Age, Arc<ClientConfig>)>>,
     tally: Mutex<Tally>,
 }
 
@@ -62,16 +74,20 @@ impl Hammer {
     pub(crate) fn start(pairs: Vec<(String, Identity, String)>) -> Hammer {
         let ends = Arc::new(AtomicBool::new(false));
         let (mut listeners, mut all) = (Vec::new(), Vec::new());
-        for (name, identity, bundle) in pairs {
+        let mut elsewhere = Vec::new();
+        for (number, (name, identity, bundle)) in pairs.into_iter().enumerate() {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             all.push(Pair {
-                name: ServerName::try_from(name).unwrap(),
+                name,
                 port: listener.local_addr().unwrap().port(),
                 server: Mutex::new((Age::Old, server_config(&identity))),
-                client: Mutex::new((Age::Old, client_config(&bundle))),
+                client: Mutex::new((stack(number) == Stack::Rustls).then(|| (Age::Old, client_config(&bundle)))),
                 tally: Mutex::default(),
             });
             listeners.push(listener);
+            if stack(number) == Stack::Go {
+                elsewhere.push((number, bundle));
+            }
         }
         let pairs: Arc<[Pair]> = all.into();
         let mut threads = Vec::new();
@@ -82,7 +98,8 @@ impl Hammer {
         for first in 0..CALLERS {
             let (pairs, ends) = (pairs.clone(), ends.clone());
             threads.push(thread::spawn(move || {
-                for pair in pairs.iter().skip(first).step_by(CALLERS).cycle() {
+                let all = pairs.iter().enumerate().filter(|(number, _)| stack(*number) == Stack::Rustls);
+                for (_, pair) in all.skip(first).step_by(CALLERS).cycle() {
                     if ends.load(Ordering::SeqCst) {
                         return;
                     }
@@ -90,7 +107,11 @@ impl Hammer {
                 }
             }));
         }
-        Hammer { pairs, ends, threads }
+        let told = pairs.clone();
+        let callers = Mutex::new(Some(Callers::start(move |called| told[called.number].note(called)).unwrap()));
+        let hammer = Hammer { pairs, callers, ends, threads };
+        elsewhere.into_iter().for_each(|(number, bundle)| hammer.refresh_client(number, Age::Old, &bundle));
+        hammer
     }
 
     /// The server of this number takes another certificate.
@@ -100,7 +121,14 @@ impl Hammer {
 
     /// The client of this number takes another bundle.
     pub(crate) fn refresh_client(&self, number: usize, age: Age, bundle: &str) {
-        *self.pairs[number].client.lock().unwrap() = (age, client_config(bundle));
+        let pair = &self.pairs[number];
+        match stack(number) {
+            Stack::Rustls => *pair.client.lock().unwrap() = Some((age, client_config(bundle))),
+            Stack::Go => {
+                let caller = Caller { number, port: pair.port, name: &pair.name, mark: age.word(), bundle };
+                self.callers.lock().unwrap().as_mut().unwrap().set(caller).unwrap();
+            }
+        }
     }
 
     /// What came of it so far, for each pair.
@@ -123,6 +151,7 @@ impl Hammer {
 
 impl Drop for Hammer {
     fn drop(&mut self) {
+        drop(self.callers.lock().map(|mut callers| callers.take()));
         self.ends.store(true, Ordering::SeqCst);
         // A server looks whether it ends when somebody connects.
         for pair in self.pairs.iter() {
@@ -135,7 +164,29 @@ impl Drop for Hammer {
     }
 }
 
+impl Age {
+    /// What servers say of their certificate.
+    fn word(self) -> &'static str {
+        match self {
+            Age::Old => "old",
+            Age::New => "new",
+        }
+    }
+
+    fn read(word: &str) -> Option<Age> {
+        [Age::Old, Age::New].into_iter().find(|age| age.word() == word)
+    }
+}
+
 impl Tally {
+    /// What came of a call by a client of this age: the age of the server.
+    fn note(&mut self, client: Age, came: Result<Age, Failure>) {
+        match came {
+            Ok(server) => *self.accepted.entry((server, client)).or_default() += 1,
+            Err(failure) => *self.failed.entry((client, failure)).or_default() += 1,
+        }
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.accepted.values().chain(self.failed.values()).sum()
     }
@@ -163,13 +214,21 @@ impl Pair {
     }
 
     fn call(&self) {
-        let (age, config) = self.client.lock().unwrap().clone();
-        let greeted = hear(config, self.name.clone(), self.port);
-        let mut tally = self.tally.lock().unwrap();
-        match greeted {
-            Ok(server) => *tally.accepted.entry((server, age)).or_default() += 1,
-            Err(failure) => *tally.failed.entry((age, failure)).or_default() += 1,
-        }
+        let (age, config) = self.client.lock().unwrap().clone().expect("the client is here");
+        self.tally.lock().unwrap().note(age, hear(config, &self.name, self.port));
+    }
+
+    /// What a client elsewhere did.
+    fn note(&self, called: Called) {
+        let age = Age::read(&called.mark).expect("it says what it was told to");
+        let came = match called.answer {
+            Ok((Answer::Accepted, said)) => {
+                Age::read(&said).ok_or_else(|| Failure::Broken(format!("the server said {said:?}")))
+            }
+            Ok((Answer::Refused { why, .. }, _)) => Err(Failure::Refused(why)),
+            Err(why) => Err(Failure::Broken(why)),
+        };
+        self.tally.lock().unwrap().note(age, came);
     }
 }
 
@@ -178,7 +237,7 @@ fn greet(config: Arc<ServerConfig>, age: Age, mut socket: TcpStream) -> io::Resu
     patient(&socket)?;
     let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
     server.complete_io(&mut socket)?;
-    server.writer().write_all(&[age as u8])?;
+    server.writer().write_all(age.word().as_bytes())?;
     server.send_close_notify();
     while server.wants_write() {
         server.write_tls(&mut socket)?;
@@ -189,21 +248,18 @@ fn greet(config: Arc<ServerConfig>, age: Age, mut socket: TcpStream) -> io::Resu
 }
 
 /// Does a full handshake, and hears how old the server's certificate is.
-fn hear(config: Arc<ClientConfig>, name: ServerName<'static>, port: u16) -> Result<Age, Failure> {
+fn hear(config: Arc<ClientConfig>, name: &str, port: u16) -> Result<Age, Failure> {
     let why = |error: io::Error| match error.get_ref().and_then(|it| it.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => Failure::Refused(format!("{why:?}")),
         _ => Failure::Broken(error.to_string()),
     };
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(why)?;
     patient(&socket).map_err(why)?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
     let client = ClientConnection::new(config, name).map_err(|error| Failure::Broken(error.to_string()))?;
-    let mut said = Vec::new();
-    StreamOwned::new(client, socket).read_to_end(&mut said).map_err(why)?;
-    match said[..] {
-        [0] => Ok(Age::Old),
-        [1] => Ok(Age::New),
-        _ => Err(Failure::Broken(format!("the server said {said:?}"))),
-    }
+    let mut said = String::new();
+    StreamOwned::new(client, socket).read_to_string(&mut said).map_err(why)?;
+    Age::read(&said).ok_or_else(|| Failure::Broken(format!("the server said {said:?}")))
 }
 
 fn patient(socket: &TcpStream) -> io::Result<()> {
@@ -237,6 +293,11 @@ fn client_config(bundle: &str) -> Arc<ClientConfig> {
     // Every handshake shall verify certificates again.
     config.resumption = Resumption::disabled();
     Arc::new(config)
+}
+
+/// What the client of this number runs on.
+pub(crate) fn stack(number: usize) -> Stack {
+    if number.is_multiple_of(2) { Stack::Rustls } else { Stack::Go }
 }
 
 /// Enough to keep two cores busy, and few enough that whoever runs beside them gets its share.

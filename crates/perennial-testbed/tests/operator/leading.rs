@@ -1,15 +1,20 @@
 //! One of several operators at a time, and a graceful end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube_client::Api;
+use kube_client::api::{Patch, PatchParams};
 use perennial_operator::lease::Leadership;
+use serde_json::json;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, soon};
+use crate::serving::Shop;
 
 const NAMESPACE: &str = "openshift-kube-apiserver-operator";
 
@@ -111,4 +116,56 @@ async fn who_asks_for_one_pass_waits_only_a_little() {
     let mut third = Leadership::new(cluster.client.clone(), NAMESPACE, "perennial", "third".to_owned(), later);
     third.acquire_soon().await.unwrap();
     assert_eq!(holder(&cluster).await.as_deref(), Some("third"));
+}
+
+/// Whoever leads now serves Services, too: nothing is written by who lost the lease, although one of its looks goes on and on.
+#[tokio::test(start_paused = true)]
+async fn who_lost_the_lease_serves_nobody_any_more() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.asks("web", "web-tls").await;
+    let (is_stuck, stuck) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (sticks, count) = (is_stuck.clone(), stuck.clone());
+    let way = shop.cluster.way_of(move |client, request| {
+        let is_it = request.uri().path().ends_with("/infrastructures/cluster") && sticks.load(Ordering::SeqCst);
+        let (sticks, count) = (sticks.clone(), count.clone());
+        async move {
+            if is_it {
+                count.fetch_add(1, Ordering::SeqCst);
+                while sticks.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+            client.send(request).await
+        }
+    });
+    let mut lease = leadership(&shop.cluster, "one");
+    lease.acquire(|| {}).await;
+    let runner = shop.cluster.runner_through(way);
+    let (lost, hears) = oneshot::channel();
+    let stop = async move {
+        lease.hold().await;
+        lost.send(()).unwrap();
+    };
+    let task = tokio::spawn(async move { runner.run(|_| {}, stop).await });
+    soon("web is served", || async { shop.secrets().get_opt("web-tls").await.unwrap().is_some() }).await;
+    is_stuck.store(true, Ordering::SeqCst);
+    // A look begins each minute at the latest.
+    while stuck.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    shop.asks("early", "early-tls").await;
+    soon("who leads serves", || async { shop.secrets().get_opt("early-tls").await.unwrap().is_some() }).await;
+    let other = json!({"spec": {"holderIdentity": "other"}});
+    let leases = Api::<Lease>::namespaced(shop.cluster.client.clone(), NAMESPACE);
+    leases.patch("perennial", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
+    hears.await.unwrap();
+    let late = shop.asks("late", "late-tls").await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(!task.is_finished(), "the look goes on");
+    assert!(shop.secrets().get_opt("late-tls").await.unwrap().is_none());
+    let found = shop.services().get("late").await.unwrap();
+    assert_eq!(found.metadata.resource_version, late.metadata.resource_version);
+    is_stuck.store(false, Ordering::SeqCst);
+    task.await.unwrap();
+    assert!(shop.secrets().get_opt("late-tls").await.unwrap().is_none());
 }

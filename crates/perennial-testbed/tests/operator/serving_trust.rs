@@ -3,16 +3,16 @@
 //!
 //! Which orders of a chain would do is the question of `service_ca_trust.rs`; here it is whether the one that is written does.
 
+mod generations;
+
 use http::{Method, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use kube_client::api::{Patch, PatchParams};
 use perennial_core::policy::Policy;
 use perennial_testbed::handshakes::Reason::{Issuer, Name};
 use perennial_testbed::handshakes::{Expected, Question, expect};
 use perennial_testbed::tls::Identity;
 use perennial_x509::{Certificate, PrivateKey, read_certificates};
-use serde_json::json;
 
 use crate::cluster::Cluster;
 use crate::serving::Shop;
@@ -54,7 +54,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
 
     shop.cluster.set_now(today());
     keys(&shop, new).await;
-    force(&shop, "other keys").await;
+    shop.force("other keys").await;
     // It comes as far as the bundle, and then no Secret of a Service can be written for a while.
     let way = shop.cluster.way(|method, path| {
         let is_served = path.starts_with("/api/v1/namespaces/shop/secrets");
@@ -105,13 +105,6 @@ async fn keys(shop: &Shop, kind: &str) {
     let mut policy = Policy { defaults: Some(kind.parse().unwrap()), ..Policy::default() };
     policy.overrides.insert("service-ca".to_owned(), kind.parse().unwrap());
     shop.cluster.put_policy(&policy).await;
-}
-
-/// Asks for a rotation of the CA.
-pub(crate) async fn force(shop: &Shop, reason: &str) {
-    let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: reason}}});
-    let signers = shop.cluster.secrets("openshift-service-ca");
-    signers.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
 }
 
 /// What a server with this Secret serves.

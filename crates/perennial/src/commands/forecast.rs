@@ -206,6 +206,7 @@ pub(super) fn cause(reason: &Reason) -> String {
         Reason::Expired { .. } => "expired".to_owned(),
         Reason::Absent => "absent".to_owned(),
         Reason::HostsDiffer { .. } => "names differ".to_owned(),
+        Reason::ChainDiffers { .. } => "chain differs".to_owned(),
         Reason::Unreadable { .. } => "unusable".to_owned(),
         other => other.to_string(),
     }

@@ -9,7 +9,7 @@ use crate::catalog::{Bundle, BundleInput, Day, Delivery, Instance};
 use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
 use crate::plan::versions::after;
-use crate::rules::{BundleInputs, BundleReason, Observed, Waiting, decide_bundle};
+use crate::rules::{BundleInputs, BundleReason, Observed, SecretState, Waiting, decide_bundle};
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, CertificateId, Known, Principal};
 use crate::wiring::{EdgeWiring, foreign_slot, instances, presented_slot};
@@ -262,16 +262,9 @@ impl Pass<'_, '_> {
                 let slots = slots.filter(|_| bundle.bundle.day == Day::Two);
                 known.extend(slots.filter_map(|slot| self.draft.bundle(slot).present()).flat_map(|it| &it.members));
             }
-            let mut signers: BTreeSet<&Principal> = BTreeSet::new();
-            for row in wired.signs.iter().filter_map(|id| self.wiring.row(id)).map(|wired| wired.row) {
-                for instance in instances(row, self.snapshot()) {
-                    let Some(state) = self.draft.secret(&self.wiring.home(row, &instance)).present() else { continue };
-                    signers.extend(&state.certificate.signed_by);
-                    let past = state.superseded.iter().filter_map(|past| self.draft.get(&past.certificate));
-                    signers.extend(past.filter_map(|it| it.signed_by.as_ref()));
-                    known.extend(&state.chain);
-                }
-            }
+            let signed = self.signed_with(signer);
+            known.extend(signed.iter().flat_map(|state| &state.chain));
+            let signers = self.signers_of(&signed);
             // What the signer itself was before.
             if let Ok((_, state)) = self.signer(signer) {
                 known.extend(state.superseded.iter().map(|past| &past.certificate));
@@ -283,6 +276,23 @@ impl Pass<'_, '_> {
             needed.extend(known.iter().filter(is_needed).map(|id| (*id).clone()));
         }
         needed
+    }
+
+    /// Everything that a signer's row signs, wherever it is.
+    pub(super) fn signed_with(&self, signer: &str) -> Vec<&SecretState> {
+        let rows = self.wiring.row(signer).into_iter().flat_map(|wired| &wired.signs);
+        let rows = rows.filter_map(|id| self.wiring.row(id)).map(|wired| wired.row);
+        let homes = rows.flat_map(|row| {
+            instances(row, self.snapshot()).into_iter().map(|instance| self.wiring.home(row, &instance))
+        });
+        homes.filter_map(|home| self.draft.secret(&home).present()).collect()
+    }
+
+    /// Who has signed these, and what was there before them.
+    pub(super) fn signers_of<'s>(&'s self, signed: &[&'s SecretState]) -> BTreeSet<&'s Principal> {
+        let past = signed.iter().flat_map(|state| &state.superseded);
+        let past = past.filter_map(|past| self.draft.get(&past.certificate)).filter_map(|it| it.signed_by.as_ref());
+        signed.iter().filter_map(|state| state.certificate.signed_by.as_ref()).chain(past).collect()
     }
 
     fn copy_bundle(&mut self, name: &'static str, home: &Slot, copy: &Slot, delivery: Delivery) {

@@ -1,9 +1,11 @@
 //! Whether a signer or a certificate is issued now.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use super::Pass;
-use crate::catalog::{Instance, Row, Signer, Span, Succession};
+use crate::catalog::{Annotations, Instance, Row, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
@@ -11,11 +13,11 @@ use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
-    HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts,
-    decide_signer, decide_target, new_reason,
+    ChainFault, HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting,
+    canonical_hosts, decide_signer, decide_target, new_reason,
 };
 use crate::snapshot::Slot;
-use crate::trust::{Known, Principal};
+use crate::trust::{CertificateId, Known, Principal};
 use crate::wiring::identity;
 
 /// The time in which an object is re-issued at most [`REMEMBERED_ISSUES`] times.
@@ -45,6 +47,7 @@ impl<'c> Pass<'_, 'c> {
     fn decide(&self, row: &Row, instance: &Instance, slot: &Slot) -> Result<Verdict, Waiting> {
         self.known_around(row, slot)?;
         let settings = &self.snapshot().settings;
+        let row = &settings.lived(row);
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
@@ -77,6 +80,7 @@ impl<'c> Pass<'_, 'c> {
             _ => self.now(),
         };
         // A signer below another is decided before the bundle that is about to have its signer.
+        let chain = common.found.present().map(|state| self.chain_fault(row, signer, state)).unwrap_or_default();
         let mut bundle = self.trusted_with(signer);
         bundle.push(signer_state.certificate.subject.clone());
         Ok(decide_target(&TargetCase {
@@ -86,7 +90,37 @@ impl<'c> Pass<'_, 'c> {
             signer: &signer_state.certificate.subject,
             signer_usable_at,
             bundle: &bundle,
+            chain,
         }))
+    }
+
+    /// What is wrong with what is served beside a certificate, where its signer and earlier ones sign each other. What is over
+    /// matters to nobody, and the order is whoever's who made it.
+    fn chain_fault(&self, row: &Row, signer: &'static str, state: &SecretState) -> ChainFault {
+        let Some(wired) = self.wiring.row(signer).filter(|wired| wired.row.cross_signed) else {
+            return ChainFault::default();
+        };
+        let Ok((_, signer_state)) = self.signer(signer) else { return ChainFault::default() };
+        // What else is served beside others, their operators have always left to whoever put it there.
+        let is_for_service = row.annotations == Annotations::ServiceServing;
+        let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
+        let bridges: Vec<&CertificateId> = signer_state.bridges.iter().filter(is_alive).collect();
+        let missing = match bridges.as_slice() {
+            // Where nothing has to lead anywhere, a server says whom it belongs to.
+            [] => usize::from(is_for_service && state.chain.is_empty()),
+            bridges => bridges.iter().filter(|id| !state.chain.contains(id)).count(),
+        };
+        let homes = self.bundles_with(wired.row.id);
+        let trusted = homes.iter().filter_map(|home| self.draft.bundle(home).present()).flat_map(|it| &it.members);
+        let known: BTreeSet<&CertificateId> = [&signer_state.certificate.id]
+            .into_iter()
+            .chain(signer_state.bridges.iter().chain(&signer_state.bridged))
+            .chain(signer_state.superseded.iter().map(|past| &past.certificate))
+            .chain(trusted)
+            .collect();
+        let foreign = state.chain.iter().filter(|_| is_for_service).filter(is_alive);
+        let foreign = foreign.filter(|id| !known.contains(id)).count();
+        ChainFault { missing, foreign }
     }
 
     /// Whether everything is known that a decision about a certificate rests on, apart from the edges that it touches.
@@ -130,7 +164,8 @@ impl<'c> Pass<'_, 'c> {
     fn may_issue(&self, row: &Row, instance: &Instance, slot: &Slot, reason: &Reason) -> Result<(), Waiting> {
         let settings = &self.snapshot().settings;
         let state = self.draft.secret(slot).present();
-        let timing = state.map(|state| Timing::of(row, &identity(row, instance), state, settings.time_scale));
+        let timing =
+            state.map(|state| Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale));
         self.unblocked(slot)?;
         self.published(row)?;
         self.breaker(slot)?;

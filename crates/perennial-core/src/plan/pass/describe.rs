@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::Pass;
-use crate::catalog::{BundleInput, Instance, Row, Signer, Span, SubjectRule, Succession};
+use crate::catalog::{BundleInput, Instance, Row, Signer, SubjectRule, Succession};
 use crate::issuance::{Circumstances, Issuance, IssuanceError};
 use crate::plan::step::{Bridge, Issue};
 use crate::plan::versions::after;
@@ -66,9 +66,7 @@ impl Pass<'_, '_> {
             scale: self.snapshot().settings.time_scale,
         };
         let life = signer.map(|state| state.certificate.validity);
-        let settings = &self.snapshot().settings;
-        let wanted = settings.lives.get(row.id).map(|seconds| Span::from_scaled(*seconds, settings.time_scale));
-        let row = &Row { validity: wanted.unwrap_or(row.validity), ..*row };
+        let row = &self.snapshot().settings.lived(row);
         circumstances.issue(row, instance, life).map_err(|error| match error {
             IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
             IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
@@ -141,14 +139,25 @@ impl Pass<'_, '_> {
         chain
     }
 
-    /// The youngest certificate of a signer whose Secret is gone, as bundles still have it.
+    /// The youngest certificate of a signer whose Secret is gone, as bundles still have it. There may be others in them that
+    /// somebody put there, and for whom nobody is to vouch: it has signed something that is there, or at least has its name.
     fn last_known(&self, row: &Row) -> Option<Arc<CertificateFacts>> {
         let wired = self.wiring.row(row.id)?;
         let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
         let direct = bundles.filter(|it| it.bundle.inputs == [BundleInput::History(row.id)]);
         let members = direct.filter_map(|it| self.draft.bundle(&it.home).present()).flat_map(|state| &state.members);
         let roots = members.filter_map(|id| self.draft.get(id)).filter(|it| it.signed_by.as_ref() == Some(&it.subject));
-        roots.max_by_key(|it| it.validity.not_after).cloned()
+        let signed = self.signed_with(row.id);
+        let signers = self.signers_of(&signed);
+        let is_named = |it: &Arc<CertificateFacts>| match row.subject {
+            SubjectRule::StampedOnce(name) => it.subject.name.contains(&format!("{name}@")),
+            _ => true,
+        };
+        let has_signed = |it: &Arc<CertificateFacts>| signers.contains(&it.subject);
+        roots
+            .filter(|it| has_signed(it) || is_named(it))
+            .max_by_key(|it| (has_signed(it), it.validity.not_after))
+            .cloned()
     }
 }
 

@@ -1,14 +1,17 @@
 //! Signers that sign each other: whoever knows only one accepts both.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 
-use super::fixture::{Cluster, HOUR, day, issue_of, issues};
+use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues};
 use super::text::{days, text};
 use crate::catalog::Catalog;
 use crate::plan::{Issue, Planner, Scope};
 use crate::rules::{Observed, Reason, Waiting};
 use crate::service_ca::{self, Rotation};
 use crate::spec::SubjectSpec;
+use crate::trust::{CertificateId, KeyId, Principal};
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
 const BUNDLE: &str = "openshift-service-ca/signing-cabundle";
@@ -69,6 +72,41 @@ fn certificates_follow_at_once_because_old_bundles_accept_them_by_the_bridge() {
 }
 
 #[test]
+fn a_chain_that_somebody_cuts_or_adds_to_is_made_again() {
+    let web = "shop/web-tls";
+    let reasons = |cluster: &Cluster<'_>| {
+        issues(&cluster.plan().steps).into_iter().map(|it| it.reason.clone()).collect::<Vec<_>>()
+    };
+    let mut cluster = settled();
+    // Before there was another CA, nothing has to lead anywhere; but a server says whom it belongs to.
+    cluster.change_secret(web, |state| state.chain.clear());
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 1, foreign: 0 }]);
+    cluster.settle();
+    let signer = cluster.secret(SIGNER).certificate.id.clone();
+    assert_eq!(cluster.secret(web).chain, [signer.clone()]);
+    cluster.force("signing-key", "test");
+    cluster.settle();
+    let whole = cluster.secret(web).chain.clone();
+    assert_eq!(reasons(&cluster), []);
+    // The order of the original operator, with the new CA itself in it.
+    let current = cluster.secret(SIGNER).certificate.id.clone();
+    cluster.change_secret(web, |state| state.chain = vec![current, whole[0].clone()]);
+    assert_eq!(reasons(&cluster), []);
+    cluster.change_secret(web, |state| state.chain = vec![signer]);
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 1, foreign: 0 }]);
+    let other = cluster.secret("shop/db-tls").certificate.id.clone();
+    cluster.change_secret(web, |state| state.chain = [whole.clone(), vec![other]].concat());
+    assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 0, foreign: 1 }]);
+    cluster.settle();
+    assert_eq!(cluster.secret(web).chain, whole);
+    // When the old CA is over, what led to it is of no use and harms nobody: it goes with the next certificate.
+    cluster.go_to(day(789));
+    let before = cluster.secret(web).clone();
+    cluster.go_to(day(795));
+    assert_eq!(cluster.secret(web), &before);
+}
+
+#[test]
 fn two_forced_rotations_in_a_row_keep_everything_accepted() {
     for apart in [SignedDuration::from_secs(1), 24 * HOUR] {
         let mut cluster = settled();
@@ -106,6 +144,35 @@ fn a_destroyed_key_signs_no_bridge() {
         cluster.go_to(day(300));
         assert_eq!(cluster.ended, Vec::<String>::new());
     }
+}
+
+#[test]
+fn nobody_vouches_for_what_somebody_else_put_into_the_bundle() {
+    let mut cluster = settled();
+    let old = cluster.secret(SIGNER).certificate.clone();
+    let mut foreign = old.as_ref().clone();
+    foreign.id = CertificateId("foreign".into());
+    foreign.subject = Principal { name: "CN=somebody".into(), key: KeyId("theirs".into()) };
+    foreign.signed_by = Some(foreign.subject.clone());
+    // It ends last.
+    foreign.validity.not_after = day(5000);
+    let id = foreign.id.clone();
+    cluster.snapshot.certificates.insert(Arc::new(foreign));
+    let mut edited = cluster.bundle(BUNDLE).clone();
+    edited.members.push(id.clone());
+    cluster.snapshot.bundles.insert(ca(BUNDLE), Observed::Present(edited));
+    cluster.settle();
+    assert!(cluster.bundle(BUNDLE).members.contains(&id), "somebody may need it");
+    cluster.delete_secret(SIGNER);
+    let bridged = |cluster: &Cluster<'_>| -> Vec<CertificateId> {
+        let report = cluster.plan();
+        issue_of(&report.steps, SIGNER).unwrap().bridged.iter().map(|it| it.of.clone()).collect()
+    };
+    assert_eq!(bridged(&cluster), [old.id.clone()]);
+    // Where there are no Services that say who has signed, its name does.
+    cluster.snapshot.secrets.retain(|slot, _| !slot.object_text().starts_with("shop/"));
+    cluster.snapshot.services.clear();
+    assert_eq!(bridged(&cluster), [old.id.clone()]);
 }
 
 #[test]

@@ -230,6 +230,44 @@ async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept() {
 }
 
 #[tokio::test]
+async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    lab.wait(DAY * 2);
+    let life = json!({"validityDurationForTesting": 30 * 24 * HOUR_NANOSECONDS, "emergency": true});
+    lab.ask(json!({"forceRotation": {"reason": "leaked"}, "caConfig": life})).await;
+    assert_eq!(lab.pass().await.len(), 3);
+    let short = lab.ca().await;
+    assert_eq!(short.ends(), lab.now() + DAY * 30);
+    assert_eq!(lab.condition("Degraded").await.0, "False");
+    let [(_, text)] = lab.told("ServiceCARotated").await.try_into().unwrap();
+    assert!(text.contains("leaked"), "{text}");
+    // It is replaced at half of its time, and not before.
+    lab.wait(DAY * 14);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    let (old_client, old_server) = (lab.bundle().await, short.serves(lab.now()));
+    lab.wait(DAY);
+    assert_eq!(lab.pass().await.len(), 3);
+    let next = lab.ca().await;
+    assert_eq!(next.ends(), lab.now() + DAY * 30);
+    let (new_client, new_server) = (lab.bundle().await, next.serves(lab.now()));
+    let mut handshakes = Handshakes::default();
+    handshakes.expect_overlap((&old_client, &old_server), (&new_client, &new_server), lab.now(), short.ends());
+    handshakes.judge();
+    // When it is over, one that everybody can come to follows at once.
+    lab.ask(json!({})).await;
+    assert_eq!(lab.pass().await.len(), 3);
+    assert_eq!(lab.ca().await.ends(), lab.now() + DAY * 790);
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    // Less than one that can be told of in time is no use to anybody.
+    let life = json!({"validityDurationForTesting": HOUR_NANOSECONDS / 2, "emergency": true});
+    lab.ask(json!({"caConfig": life})).await;
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+    let (status, message) = lab.condition("Degraded").await;
+    assert!(status == "True" && message.contains("lives 30m") && message.contains("emergency 1h"), "{message}");
+}
+
+#[tokio::test]
 async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else() {
     let lab = Lab::embedded().await;
     lab.ask(json!({"forceRotation": {"reason": "why not"}, "caConfig": {"validityDurationForTesting": "1h"}})).await;

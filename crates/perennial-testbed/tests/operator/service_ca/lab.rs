@@ -45,7 +45,7 @@ pub(super) struct Ca {
     pub(super) signer: Minted,
     /// `ca-bundle.crt`
     pub(super) bundle: Vec<Certificate>,
-    /// `intermediate-ca.crt`
+    /// `intermediate-ca.crt`, and where that leads
     pub(super) bridges: Vec<Certificate>,
 }
 
@@ -102,7 +102,9 @@ impl Lab {
         let data = secret.data.clone().unwrap();
         assert_eq!(read_certificates(&data["tls.crt"].0).unwrap().len(), 1, "the CA and nothing beside it");
         let read = |key: &str| data.get(key).map(|pem| read_certificates(&pem.0).unwrap()).unwrap_or_default();
-        let (bundle, bridges) = (read("ca-bundle.crt"), read("intermediate-ca.crt"));
+        let (bundle, bridge) = (read("ca-bundle.crt"), read("intermediate-ca.crt"));
+        assert!(bridge.len() <= 1, "the original operator takes one");
+        let bridges = [bridge, read("earlier-intermediate-ca.crt")].concat();
         Ca { signer: Minted::read(&data), bundle, bridges, secret }
     }
 

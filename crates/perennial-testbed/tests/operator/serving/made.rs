@@ -1,0 +1,206 @@
+//! What a Service gets, and when it is made again.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube_client::ResourceExt;
+use kube_client::api::{DeleteParams, ListParams};
+use perennial_x509::read_certificates;
+use serde_json::{Value, json};
+
+use super::shop::{ALPHA, BETA, SHOP, Shop, key};
+use crate::cluster::Cluster;
+
+/// 1, 2, 3, 37: in either family, with the names of a Service, its uid, its owner and the end in both families.
+async fn a_service_gets_what_it_asks_for(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let alpha = shop.service("old", &[(&key(ALPHA, "serving-cert-secret-name"), "old-tls")], false).await;
+    let beta = shop.asks("web", "web-tls").await;
+    let headless = shop.service("db", &[(&key(BETA, "serving-cert-secret-name"), "db-tls")], true).await;
+    shop.service("plain", &[], false).await;
+    shop.once().await;
+    let (old, web, db) = (shop.served("old-tls").await, shop.served("web-tls").await, shop.served("db-tls").await);
+    assert_eq!(web.names(), ["web.shop.svc", "web.shop.svc.cluster.local"]);
+    let wild = ["*.db.shop.svc", "*.db.shop.svc.cluster.local", "db.shop.svc", "db.shop.svc.cluster.local"];
+    assert_eq!(db.names(), wild);
+    assert_eq!(web.leaf().facts().subject.common_name().as_deref(), Some("web.shop.svc"));
+    for (served, service, group, other) in
+        [(&old, &alpha, ALPHA, BETA), (&web, &beta, BETA, ALPHA), (&db, &headless, BETA, ALPHA)]
+    {
+        let (uid, name) = (service.uid().unwrap(), service.name_any());
+        assert_eq!(served.annotation(group, "originating-service-uid"), Some(uid.as_str()));
+        assert_eq!(served.annotation(group, "originating-service-name"), Some(name.as_str()));
+        assert_eq!(served.annotation(other, "originating-service-uid"), None);
+        let end = served.leaf().facts().validity.not_after;
+        for group in [BETA, ALPHA] {
+            assert_eq!(served.annotation(group, "expiry").unwrap().parse::<Timestamp>().unwrap(), end);
+        }
+        assert_eq!(end, shop.cluster.now() + SignedDuration::from_hours(24 * 730));
+        let [owner] = served.secret.owner_references() else { panic!("{:?}", served.secret.metadata) };
+        let found = (owner.api_version.as_str(), owner.kind.as_str(), owner.name.as_str(), owner.uid.as_str());
+        assert_eq!(found, ("v1", "Service", name.as_str(), uid.as_str()));
+        assert_eq!((owner.controller, owner.block_owner_deletion), (None, None));
+        // The extension says which Service of this name it is.
+        let der = served.leaf().der();
+        let oid = [0x2b, 0x06, 0x01, 0x04, 0x01, 0x92, 0x08, 0x11, 0x64, 0x02, 0x01];
+        let at = der.windows(oid.len()).position(|window| window == oid).unwrap() + oid.len();
+        let length = u8::try_from(uid.len()).unwrap();
+        let value = [&[0x04, length + 2, 0x13, length], uid.as_bytes()].concat();
+        assert_eq!(&der[at..at + value.len()], value);
+        // And the CA is served beside it.
+        let ca = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
+        let ca = read_certificates(&ca.data.unwrap()["tls.crt"].0).unwrap();
+        assert_eq!(served.certificates[1..], ca);
+        let signer = ca[0].facts().subject.common_name().unwrap();
+        let told = shop.told(&name).await;
+        let expected = [BETA, ALPHA].map(|group| (key(group, "serving-cert-signed-by"), signer.clone()));
+        assert_eq!(told, BTreeMap::from(expected));
+    }
+    assert_eq!(shop.secrets().list(&ListParams::default()).await.unwrap().items.len(), 3);
+    // 9: everything is in order, and nothing is written.
+    let versions = [old.version(), web.version(), db.version()];
+    let service = shop.services().get("web").await.unwrap().resource_version();
+    shop.later(1);
+    let passed = shop.once().await;
+    assert!(passed.written.is_empty());
+    let now = [shop.served("old-tls").await, shop.served("web-tls").await, shop.served("db-tls").await];
+    assert_eq!(now.map(|served| served.version()), versions);
+    assert_eq!(shop.services().get("web").await.unwrap().resource_version(), service);
+}
+
+/// Whatever is wrong with a Secret, it is made again, and what others put there stays.
+async fn what_is_wrong_is_made_again(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let web = shop.asks("web", "web-tls").await;
+    shop.once().await;
+    let labels = json!({"metadata": {"labels": {"team": "shop"}, "annotations": {"note": "ours"}}});
+    shop.patch_secret("web-tls", labels).await;
+    let other = shop.asks("other", "other-tls").await;
+    shop.once().await;
+    let others = shop.served("other-tls").await.secret.data.unwrap();
+    let text = |name: &str| String::from_utf8(others[name].0.clone()).unwrap();
+    let data = |name: &str, text: &str| json!({"stringData": {name: text}});
+    let expiry = |value: Value| json!({"metadata": {"annotations": {key(BETA, "expiry"): &value, key(ALPHA, "expiry"): &value}}});
+    let cases = [
+        ("38: junk", data("tls.crt", "junk")),
+        ("a key that is none", data("tls.key", "junk")),
+        ("another's key", data("tls.key", &text("tls.key"))),
+        ("another's names", json!({"stringData": {"tls.crt": text("tls.crt"), "tls.key": text("tls.key")}})),
+        ("4: nothing in it", json!({"data": {"tls.crt": "", "tls.key": ""}})),
+        ("18: no end", expiry(Value::Null)),
+        ("19: garbled end", expiry(json!("soon"))),
+    ];
+    for (case, patch) in cases {
+        let before = shop.served("web-tls").await;
+        shop.patch_secret("web-tls", patch).await;
+        shop.once().await;
+        let after = shop.served("web-tls").await;
+        assert_ne!(after.leaf(), before.leaf(), "{case}");
+        assert_eq!(after.names(), ["web.shop.svc", "web.shop.svc.cluster.local"], "{case}");
+        assert_eq!(after.secret.labels().get("team").map(String::as_str), Some("shop"), "{case}");
+        assert_eq!(after.secret.annotations().get("note").map(String::as_str), Some("ours"), "{case}");
+        assert_eq!(after.annotation(BETA, "originating-service-uid"), web.uid().as_deref(), "{case}");
+        // A few of these in an hour have their reasons; the breaker is not what this is about.
+        shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
+    }
+    // What was found is told.
+    let told = shop.events("ServingCertificateReplaced").await;
+    assert!(told.iter().any(|text| text.contains("tls.key is not the key of tls.crt")), "{told:?}");
+    drop(other);
+    // The end that is written down does not decide, the certificate does.
+    let before = shop.served("web-tls").await;
+    shop.patch_secret("web-tls", expiry(json!("2020-01-01T00:00:00Z"))).await;
+    shop.once().await;
+    let after = shop.served("web-tls").await;
+    assert_eq!((after.leaf(), after.annotation(ALPHA, "expiry")), (before.leaf(), before.annotation(ALPHA, "expiry")));
+    // 39: what does not belong there is removed, and the certificate stays.
+    shop.patch_secret("web-tls", data("extra.crt", "mine")).await;
+    shop.once().await;
+    assert_eq!(shop.served("web-tls").await.leaf(), before.leaf());
+    // 22: so does the owner that is not the Service, without a new certificate.
+    let owner = |uid: &str| json!({"apiVersion": "v1", "kind": "Service", "name": "web", "uid": uid});
+    let theirs =
+        shop.cluster.create::<ConfigMap>(Some(SHOP), json!({"metadata": {"name": "theirs"}})).await.uid().unwrap();
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": theirs});
+    shop.patch_secret("web-tls", json!({"metadata": {"ownerReferences": [owner("another"), foreign]}})).await;
+    shop.once().await;
+    let after = shop.served("web-tls").await;
+    let owners: Vec<&str> = after.secret.owner_references().iter().map(|owner| owner.uid.as_str()).collect();
+    assert_eq!((after.leaf(), owners), (before.leaf(), vec![theirs.as_str(), web.uid().unwrap().as_str()]));
+    // 11: headless or not, the names follow.
+    shop.services().delete("web", &DeleteParams::default()).await.unwrap();
+    shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
+    shop.service("web", &[(&key(BETA, "serving-cert-secret-name"), "web-tls")], true).await;
+    shop.once().await;
+    assert_eq!(shop.served("web-tls").await.names().len(), 4);
+}
+
+/// It is replaced in time, whatever is written down, and never outlives its signer.
+async fn what_is_old_is_made_again_in_time(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("web", "web-tls").await;
+    shop.once().await;
+    let first = shop.served("web-tls").await;
+    // 21
+    shop.later(280);
+    shop.once().await;
+    assert_eq!(shop.served("web-tls").await.leaf(), first.leaf());
+    shop.later(20);
+    shop.once().await;
+    let second = shop.served("web-tls").await;
+    assert_ne!(second.leaf(), first.leaf());
+    // Not after its signer, which has 490 days left.
+    let signer = &second.certificates[1];
+    assert_eq!(second.leaf().facts().validity.not_after, signer.facts().validity.not_after);
+}
+
+/// 5, 10, 12: what was made for the Service is taken, whoever made it, and what points to nobody is left.
+async fn what_was_made_for_a_service_is_taken(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("other", "other-tls").await;
+    shop.once().await;
+    let theirs = shop.served("other-tls").await.secret.data.unwrap();
+    let web = shop.asks("web", "web-tls").await;
+    let old = |name: &str, service: &str, uid: &str| {
+        let annotations = json!({
+            key(ALPHA, "originating-service-uid"): uid, key(ALPHA, "originating-service-name"): service,
+            key(ALPHA, "expiry"): "2030-01-01T00:00:00Z", "note": "theirs",
+        });
+        json!({"metadata": {"name": name, "annotations": annotations}, "type": "kubernetes.io/tls", "data": theirs})
+    };
+    shop.cluster.create::<Secret>(Some(SHOP), old("web-tls", "web", &web.uid().unwrap())).await;
+    let stray = shop.cluster.create::<Secret>(Some(SHOP), old("stray-tls", "gone", "u-gone")).await;
+    shop.once().await;
+    let served = shop.served("web-tls").await;
+    assert_eq!(served.names(), ["web.shop.svc", "web.shop.svc.cluster.local"]);
+    assert_eq!(served.annotation(BETA, "originating-service-uid"), web.uid().as_deref());
+    assert_eq!(served.secret.annotations().get("note").map(String::as_str), Some("theirs"));
+    let found = shop.secrets().get("stray-tls").await.unwrap();
+    assert_eq!(found.resource_version(), stray.resource_version());
+}
+
+/// Long names and other domains.
+#[tokio::test]
+async fn names_fit_whatever_they_are() {
+    let mut shop = Shop::new(Cluster::embedded().await).await;
+    shop.cluster.view.service_domain = "corp.example.com".to_owned();
+    let (short, long) = ("a".repeat(54), "a".repeat(63));
+    shop.asks(&short, "short-tls").await;
+    shop.asks(&long, "long-tls").await;
+    shop.once().await;
+    for (name, secret) in [(&short, "short-tls"), (&long, "long-tls")] {
+        let served = shop.served(secret).await;
+        assert_eq!(served.names(), [format!("{name}.shop.svc"), format!("{name}.shop.svc.corp.example.com")]);
+        let common = served.leaf().facts().subject.common_name().unwrap_or_default();
+        assert!(common.len() <= 64, "{common}");
+        assert_eq!(common == format!("{name}.shop.svc"), secret == "short-tls", "{common}");
+    }
+}
+
+on_both! {
+    a_service_gets_what_it_asks_for
+    what_is_wrong_is_made_again
+    what_is_old_is_made_again_in_time
+    what_was_made_for_a_service_is_taken
+}
