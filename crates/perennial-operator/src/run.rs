@@ -346,14 +346,12 @@ impl<'c> Runner<'c> {
             self.tell_other(component, other).await;
             let claims = match (other, status::claims(self.planner, component, &circumstances)) {
                 (Some(other), _) => vec![status::stands_back(other)],
-                (None, Some(claims)) => {
+                (None, Some(mut claims)) => {
                     told.insert(component.owner());
+                    claims.extend(status::unmanaged(component, &passed.observation));
                     claims
                 }
-                (None, None) => match status::unmanaged(self.planner, component, &passed.observation) {
-                    Some(claims) => claims,
-                    None => continue,
-                },
+                (None, None) => continue,
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);

@@ -46,7 +46,7 @@ pub struct Circumstances<'a> {
     pub troubles: &'a [Trouble],
 }
 
-/// Says of a component that it is left to somebody else: ours, and there only as long as it is so.
+/// Says of a component that it is left to somebody else, or partly left as it is: ours, and there only as long as it is so.
 pub const STANDS_BACK: &str = "PerennialStandsBack";
 
 /// Who else keeps a component, if anybody does.
@@ -62,18 +62,14 @@ pub fn stands_back(why: &Waiting) -> Claim {
     claim(STANDS_BACK, true, "OtherWriter", message)
 }
 
-/// That a component is left alone because a resource asks for that; none where none does.
-pub fn unmanaged(planner: &Planner<'_>, component: Component, observation: &Observation) -> Option<Vec<Claim>> {
+/// That some of a component is left as it is because a resource asks for that; none where none does.
+pub fn unmanaged(component: Component, observation: &Observation) -> Option<Claim> {
     let why = observation.unmanaged.get(component.owner())?;
-    let catalog = planner.wiring().catalog;
-    let stands_back = claim(STANDS_BACK, true, "Unmanaged", format!("{why}: its certificates are left as they are"));
-    let troubles = observation.troubles.iter().filter(|it| concerns(catalog, component, it));
-    let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
-    let degraded = match troubles.is_empty() {
-        true => claim("Degraded", false, "Unmanaged", why.clone()),
-        false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
-    };
-    Some(vec![stands_back, degraded])
+    let message = format!(
+        "{why}: the CA and its bundles are left as they are; Services go on getting certificates of that CA, and \
+         whoever asks for its bundle gets what is there"
+    );
+    Some(claim(STANDS_BACK, true, "Unmanaged", message))
 }
 
 /// How a component is. None where somebody else keeps it: then it is theirs to say.
@@ -230,8 +226,8 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     let before = status.clone();
     let mut found: BTreeMap<String, Condition> =
         status.conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
-    let is_theirs = claims.iter().any(|claim| claim.type_ == STANDS_BACK);
-    if !is_theirs {
+    let stands_back = |claim: &Claim| claim.type_ == STANDS_BACK;
+    if !claims.iter().any(stands_back) {
         found.remove(STANDS_BACK);
     }
     for claim in claims {
@@ -239,7 +235,8 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
         found.insert(claim.type_.clone(), condition(claim, old, now));
     }
     status.conditions = found.into_values().collect();
-    if !is_theirs {
+    // Who has nothing else to say has nothing to do with it.
+    if !claims.iter().all(stands_back) {
         set_version(&mut status.versions);
     }
     if *status == before {

@@ -5,3 +5,4 @@ mod asked;
 mod lab;
 mod repair;
 mod rotation;
+mod unmanaged;
