@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::api::{Patch, PatchParams};
+use kube_client::api::{Patch, PatchParams, PostParams};
 use kube_client::{Api, Client, Error, Resource, ResourceExt};
 use perennial_api::annotations::{DISTRUSTED, FORCE};
 use perennial_core::catalog::ObjectName;
@@ -12,6 +12,8 @@ use perennial_core::trust::KeyId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+
+use crate::FIELD_MANAGER;
 
 /// Asks for a new certificate in a Secret, for a reason that counts once.
 pub async fn rotate(client: &Client, secret: &ObjectName, reason: &str) -> Result<(), Error> {
@@ -44,6 +46,38 @@ pub async fn distrust(
 ) -> Result<(), Error> {
     mark(&Api::<ConfigMap>::namespaced(client.clone(), &bundle.namespace), &bundle.name, keys, asked).await?;
     mark(&Api::<Secret>::namespaced(client.clone(), &signer.namespace), &signer.name, keys, asked).await
+}
+
+/// Has a signer and its bundle say the same of who is distrusted: where one of them was deleted and made again, the other may be
+/// deleted next.
+pub(crate) async fn remember_distrust(
+    client: &Client,
+    (signer, bundle): (&ObjectName, &ObjectName),
+) -> Result<(), Error> {
+    let secrets = Api::<Secret>::namespaced(client.clone(), &signer.namespace);
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), &bundle.namespace);
+    let (Some(secret), Some(map)) = (secrets.get_opt(&signer.name).await?, maps.get_opt(&bundle.name).await?) else {
+        return Ok(());
+    };
+    let mut all = distrusted(secret.annotations());
+    for (key, asked) in distrusted(map.annotations()) {
+        all.entry(key).or_insert(asked);
+    }
+    say_same(&maps, map, &all).await?;
+    say_same(&secrets, secret, &all).await
+}
+
+async fn say_same<K>(api: &Api<K>, mut object: K, all: &BTreeMap<KeyId, Distrust>) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    if distrusted(object.annotations()) == *all {
+        return Ok(());
+    }
+    let text = serde_json::to_string(all).map_err(Error::SerdeError)?;
+    object.annotations_mut().insert(DISTRUSTED.to_owned(), text);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    api.replace(&object.name_any(), &params, &object).await.map(drop)
 }
 
 async fn mark<K>(api: &Api<K>, name: &str, keys: &[KeyId], asked: &Distrust) -> Result<(), Error>

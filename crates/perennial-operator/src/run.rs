@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch as watch_channel};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::ask;
 use crate::brief;
 use crate::inject::Injector;
 use crate::metrics::Metrics;
@@ -124,11 +125,13 @@ impl<'c> Runner<'c> {
     pub async fn once(&self) -> Result<Passed, PassError> {
         let (Some(serving), Some(injector)) = (&self.serving, &self.injector) else { return self.pass().await };
         let (stop, mut stopped) = watch_channel::channel(false);
-        let mut also_stopped = stopped.clone();
+        let (mut also_stopped, owner) = (stopped.clone(), Component::ServiceCa.owner());
         let work = async {
             // Before anything is decided about their signer, it has to be known what Services have.
             let mut passed = self.pass().await;
-            if passed.is_ok() && !serving.index().is_known() {
+            // They may have become known since the pass looked: what it saw counts.
+            let alone = |passed: &Passed| passed.observation.snapshot.settings.left_alone.contains(owner);
+            if passed.as_ref().is_ok_and(alone) {
                 self.serve(serving).await;
                 passed = match (passed, self.pass().await) {
                     (Ok(first), Ok(second)) => Ok(first.and_then(second)),
@@ -188,9 +191,21 @@ impl<'c> Runner<'c> {
         });
         // Who was told to stop may not lead any more.
         if !self.keeper.is_stopping() {
+            self.remember_distrust().await;
             self.report(&passed).await;
         }
         Ok(passed)
+    }
+
+    /// Trust that somebody ended stays ended, whichever of the objects that say so is deleted.
+    async fn remember_distrust(&self) {
+        let objects = self.bases.borrow().as_ref().and_then(|base| base.of_distrust());
+        if let Some((signer, bundle)) = objects
+            && let Err(error) = ask::remember_distrust(&self.client, (&signer, &bundle)).await
+        {
+            let error = brief(&error);
+            warn!(error, "failed to keep in mind who is distrusted; it is tried again with the next pass");
+        }
     }
 
     /// Everything that can be done now; it ends after the write that it is about to make when it is told to stop. Says whether it was.
@@ -309,6 +324,12 @@ impl<'c> Runner<'c> {
         }
     }
 
+    /// Whether it is ours to say what is the matter with a component of which too little is known.
+    async fn is_ours_to_tell(&self, component: Component) -> bool {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner).contains_key(component.owner());
+        !others && !self.left_alone.contains(component.owner()) && status::is_ours(&self.client, component).await
+    }
+
     /// Says once who else keeps a component, and that it is ours again.
     async fn tell_other(&self, component: Component, other: Option<&Waiting>) {
         let writer =
@@ -351,7 +372,14 @@ impl<'c> Runner<'c> {
                     claims.extend(status::unmanaged(component, &passed.observation));
                     claims
                 }
-                (None, None) => continue,
+                // Until it is known which Services there are, the service CA waits; why that is not known is told.
+                (None, None) => match status::troubled(self.planner.wiring().catalog, component, &passed.observation) {
+                    Some(claim) if self.is_ours_to_tell(component).await => {
+                        told.insert(component.owner());
+                        vec![claim]
+                    }
+                    _ => continue,
+                },
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {
                 let error = brief(&error);

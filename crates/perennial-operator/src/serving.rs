@@ -205,9 +205,10 @@ impl<'c> Serving<'c> {
     fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
         let index = &self.index;
         match &heard {
-            Heard::Services(_) => index.hears(SERVICES, None),
-            Heard::Secrets(_) => index.hears(SECRETS, None),
-            Heard::Failure(..) => {}
+            // A list that begins may be refused once more.
+            Heard::Services(event) if !matches!(**event, Event::Init) => index.hears(SERVICES, None),
+            Heard::Secrets(event) if !matches!(**event, Event::Init) => index.hears(SECRETS, None),
+            _ => {}
         }
         let changed = match heard {
             Heard::Failure(what, why) => {

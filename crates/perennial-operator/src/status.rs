@@ -72,6 +72,13 @@ pub fn unmanaged(component: Component, observation: &Observation) -> Option<Clai
     Some(claim(STANDS_BACK, true, "Unmanaged", message))
 }
 
+/// That something is the matter with a component, where too little is known of it to say more. None where nothing is.
+pub fn troubled(catalog: &Catalog, component: Component, observation: &Observation) -> Option<Claim> {
+    let troubles = observation.troubles.iter().filter(|it| concerns(catalog, component, it));
+    let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
+    (!troubles.is_empty()).then(|| claim("Degraded", true, "CertificateTrouble", troubles.join("; ")))
+}
+
 /// How a component is. None where somebody else keeps it: then it is theirs to say.
 pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>) -> Option<Vec<Claim>> {
     let catalog = planner.wiring().catalog;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perennial_core::catalog::Component;
+use perennial_core::catalog::{Component, ObjectName};
 use perennial_core::rules::SecretState;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -61,6 +61,14 @@ impl Base {
     /// Which one it is: later ones have higher numbers.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The signer and its bundle, if somebody is distrusted and it is ours to keep that in mind.
+    pub(crate) fn of_distrust(&self) -> Option<(ObjectName, ObjectName)> {
+        let settings = &self.snapshot.settings;
+        let is_frozen = settings.leaves(Component::ServiceCa, service_ca::ROW);
+        let is_kept = !settings.distrusted.is_empty() && self.is_ours() && !is_frozen;
+        Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_kept)
     }
 
     /// Whether anything may be written.

@@ -153,9 +153,7 @@ async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret
 }
 
 /// What clusters had before rotation was invented.
-#[tokio::test]
-async fn one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted() {
-    let lab = Lab::embedded().await;
+async fn one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted(lab: &Lab) {
     let from = lab.now() - DAY * 30;
     let theirs = Minted::authority("openshift-service-serving-signer@1769000000", from, DAY * 365);
     let pem = theirs.certificate.to_pem();
@@ -223,4 +221,8 @@ async fn one_that_the_original_operator_keeps_is_left_to_it_until_it_is_taken_ov
 async fn one_that_the_original_operator_keeps_is_left_to_it_on_a_real_server_too() {
     let lab = Lab::real().await;
     left_alone(&lab).await;
+}
+
+on_both! {
+    one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted
 }

@@ -54,9 +54,7 @@ async fn a_new_reason_rotates_it_on_a_real_server_too() {
     a_new_reason_rotates_once(&Lab::real().await).await;
 }
 
-#[tokio::test]
-async fn a_reason_and_a_due_rotation_make_one() {
-    let lab = Lab::embedded().await;
+async fn a_reason_and_a_due_rotation_make_one(lab: &Lab) {
     lab.pass().await;
     lab.cluster.set_now(lab.ca().await.ends() - MINIMUM + DAY);
     lab.request("both").await;
@@ -76,9 +74,7 @@ async fn a_reason_and_a_due_rotation_make_one() {
     assert_eq!(lab.ca().await.annotation(REASON), Some("both"));
 }
 
-#[tokio::test]
-async fn one_that_is_deleted_while_a_reason_is_set_is_made_once() {
-    let lab = Lab::embedded().await;
+async fn one_that_is_deleted_while_a_reason_is_set_is_made_once(lab: &Lab) {
     lab.request("from the beginning").await;
     lab.pass().await;
     let first = lab.ca().await;
@@ -94,9 +90,7 @@ async fn one_that_is_deleted_while_a_reason_is_set_is_made_once() {
     assert_eq!(lab.ca().await.certificate(), second.certificate());
 }
 
-#[tokio::test]
-async fn a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists() {
-    let lab = Lab::embedded().await;
+async fn a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     lab.request("A").await;
@@ -196,9 +190,7 @@ async fn a_resource_and_a_command_do_not_undo_each_other() {
 
 const HOUR_NANOSECONDS: i64 = 3_600_000_000_000;
 
-#[tokio::test]
-async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept() {
-    let lab = Lab::embedded().await;
+async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     let asked = |nanoseconds: i64, reason: &str| {
@@ -229,9 +221,7 @@ async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept() {
     assert_eq!(lab.condition("Degraded").await.0, "False");
 }
 
-#[tokio::test]
-async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for() {
-    let lab = Lab::embedded().await;
+async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY * 2);
     let life = json!({"validityDurationForTesting": 30 * 24 * HOUR_NANOSECONDS, "emergency": true});
@@ -267,9 +257,7 @@ async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for() {
     assert!(status == "True" && message.contains("lives 30m") && message.contains("emergency 1h"), "{message}");
 }
 
-#[tokio::test]
-async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else() {
-    let lab = Lab::embedded().await;
+async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else(lab: &Lab) {
     lab.ask(json!({"forceRotation": {"reason": "why not"}, "caConfig": {"validityDurationForTesting": "1h"}})).await;
     lab.pass().await;
     let ca = lab.ca().await;
@@ -288,9 +276,7 @@ async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else() {
     assert_eq!(lab.condition("Degraded").await.0, "False");
 }
 
-#[tokio::test]
-async fn one_that_nobody_wants_managed_is_left_as_it_is() {
-    let lab = Lab::embedded().await;
+async fn one_that_nobody_wants_managed_is_left_as_it_is(lab: &Lab) {
     lab.pass().await;
     let before = lab.versions().await;
     lab.cluster.set_now(lab.ca().await.ends() - DAY);
@@ -370,4 +356,14 @@ async fn an_operator_that_runs_hears_what_is_asked_for() {
     };
     runner.run(after_each, asks).await;
     assert!(passes >= 1);
+}
+
+on_both! {
+    a_reason_and_a_due_rotation_make_one
+    one_that_is_deleted_while_a_reason_is_set_is_made_once
+    a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists
+    it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept
+    in_an_emergency_it_lives_as_short_as_somebody_asks_for
+    what_is_of_another_type_is_a_condition_and_stops_nothing_else
+    one_that_nobody_wants_managed_is_left_as_it_is
 }

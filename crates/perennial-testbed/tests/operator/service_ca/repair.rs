@@ -56,9 +56,7 @@ async fn a_rotation_heals_from_each_fault_at_each_write() {
     handshakes.judge();
 }
 
-#[tokio::test]
-async fn a_bundle_that_somebody_edits_is_set_right() {
-    let lab = Lab::embedded().await;
+async fn a_bundle_that_somebody_edits_is_set_right(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     lab.request("a rehearsal").await;
@@ -156,4 +154,8 @@ async fn one_that_cannot_sign_is_replaced() {
         assert!(lab.bundle().await.contains(old.certificate()));
         assert_eq!(lab.told("ServiceCARotated").await[0].0, "Warning");
     }
+}
+
+on_both! {
+    a_bundle_that_somebody_edits_is_set_right
 }

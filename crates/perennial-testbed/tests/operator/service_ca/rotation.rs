@@ -147,9 +147,7 @@ async fn it_is_made_kept_and_rotated_on_a_real_server_with_the_rights_of_the_man
 }
 
 /// The same key, and an hour left: what a test of the original operator puts there.
-#[tokio::test]
-async fn one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in() {
-    let lab = Lab::embedded().await;
+async fn one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in(lab: &Lab) {
     lab.pass().await;
     let old = lab.ca().await;
     let facts = old.certificate().facts();
@@ -195,11 +193,9 @@ async fn policy(lab: &Lab, key: &str) {
     lab.cluster.put_policy(&policy).await;
 }
 
-#[tokio::test]
-async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody() {
-    let lab = Lab::embedded().await;
+async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody(lab: &Lab) {
     let mut handshakes = Handshakes::default();
-    policy(&lab, "RSA 2048").await;
+    policy(lab, "RSA 2048").await;
     lab.pass().await;
     assert_eq!(lab.ca().await.key(), "RSA 2048");
     for (number, key) in ["ECDSA P384", "ECDSA P256", "RSA 3072", "RSA 2048"].into_iter().enumerate() {
@@ -207,7 +203,7 @@ async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody() {
         let (old, old_client) = (lab.ca().await, lab.bundle().await);
         let old_server = old.serves(lab.now());
         // A changed policy alone re-issues nothing.
-        policy(&lab, key).await;
+        policy(lab, key).await;
         assert_eq!(lab.pass().await, Vec::<String>::new());
         lab.insist(&format!("key {number}")).await;
         assert_eq!(lab.pass().await.len(), 3);
@@ -220,12 +216,10 @@ async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody() {
 }
 
 /// As people change the key of the original operator's.
-#[tokio::test]
-async fn a_deleted_one_is_made_with_the_key_that_the_policy_asks_for() {
-    let lab = Lab::embedded().await;
+async fn a_deleted_one_is_made_with_the_key_that_the_policy_asks_for(lab: &Lab) {
     lab.pass().await;
     for key in ["RSA 4096", "ECDSA P384"] {
-        policy(&lab, key).await;
+        policy(lab, key).await;
         lab.wait(DAY);
         lab.cluster.secrets(NAMESPACE).delete(SECRET, &DeleteParams::default()).await.unwrap();
         lab.pass().await;
@@ -233,9 +227,7 @@ async fn a_deleted_one_is_made_with_the_key_that_the_policy_asks_for() {
     }
 }
 
-#[tokio::test]
-async fn the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_known() {
-    let lab = Lab::embedded().await;
+async fn the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_known(lab: &Lab) {
     let runner = lab.runner();
     let metric = || {
         let text = runner.metrics().text().unwrap();
@@ -255,4 +247,11 @@ async fn the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_kno
     assert_eq!(metric(), second.as_second());
     perennial_testbed::check::promtool_check_metrics(&runner.metrics().text().unwrap()).unwrap();
     assert_eq!(lab.ca().await.annotation(REASON), Some("a rehearsal"));
+}
+
+on_both! {
+    one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in
+    it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody
+    a_deleted_one_is_made_with_the_key_that_the_policy_asks_for
+    the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_known
 }

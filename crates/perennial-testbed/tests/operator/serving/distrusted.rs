@@ -41,7 +41,8 @@ async fn settle(shop: &Shop) {
     }
 }
 
-async fn check(deleted: Deleted, is_done_before: bool) {
+/// Deletes one after the other, and nobody who was distrusted is back after any of it.
+async fn check(deleted: &[Deleted], is_done_before: bool) {
     let shop = Shop::new(Cluster::embedded().await).await;
     shop.asks("web", "web-tls").await;
     shop.once().await;
@@ -55,23 +56,36 @@ async fn check(deleted: Deleted, is_done_before: bool) {
         settle(&shop).await;
         assert!(bundle(&shop).await.iter().all(|it| !keys.contains(&it.facts().subject_key_id)));
     }
-    delete(&shop, deleted).await;
-    settle(&shop).await;
-    let found = bundle(&shop).await;
-    let back: Vec<&Certificate> = found.iter().filter(|it| keys.contains(&it.facts().subject_key_id)).collect();
-    assert!(!found.is_empty() && back.is_empty(), "{deleted:?}, {is_done_before}: {} of {}", back.len(), found.len());
-    let web = shop.served("web-tls").await;
-    assert!(found.iter().any(|it| it.facts().subject_key_id == web.leaf().facts().authority_key_id));
+    for (number, what) in deleted.iter().enumerate() {
+        delete(&shop, *what).await;
+        settle(&shop).await;
+        let found = bundle(&shop).await;
+        let back = found.iter().filter(|it| keys.contains(&it.facts().subject_key_id)).count();
+        let done = (&deleted[..=number], is_done_before);
+        assert!(!found.is_empty() && back == 0, "{done:?}: {back} of {} are back", found.len());
+        let web = shop.served("web-tls").await;
+        assert!(found.iter().any(|it| it.facts().subject_key_id == web.leaf().facts().authority_key_id), "{done:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_distrusted_ca_does_not_come_back_when_the_key_of_the_next_one_is_deleted() {
-    check(Deleted::SigningKey, true).await;
-    check(Deleted::SigningKey, false).await;
+    for is_done_before in [true, false] {
+        check(&[Deleted::SigningKey, Deleted::SigningKey], is_done_before).await;
+    }
 }
 
 #[tokio::test]
 async fn a_distrusted_ca_does_not_come_back_when_the_bundle_is_deleted() {
-    check(Deleted::Bundle, true).await;
-    check(Deleted::Bundle, false).await;
+    for is_done_before in [true, false] {
+        check(&[Deleted::Bundle, Deleted::Bundle], is_done_before).await;
+    }
+}
+
+#[tokio::test]
+async fn a_distrusted_ca_does_not_come_back_when_one_is_deleted_after_the_other() {
+    for is_done_before in [true, false] {
+        check(&[Deleted::SigningKey, Deleted::Bundle], is_done_before).await;
+        check(&[Deleted::Bundle, Deleted::SigningKey], is_done_before).await;
+    }
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::ResourceExt;
 use kube_client::api::{DeleteParams, ListParams};
-use perennial_x509::read_certificates;
+use perennial_x509::{Certificate, read_certificates};
 use serde_json::{Value, json};
 
 use super::shop::{ALPHA, BETA, SHOP, Shop, key};
@@ -108,6 +108,19 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     let told = shop.events("ServingCertificateReplaced").await;
     assert!(told.iter().any(|text| text.contains("tls.key is not the key of tls.crt")), "{told:?}");
     drop(other);
+    // What is served beside it belongs to it: neither less nor more.
+    for is_cut in [true, false] {
+        let before = shop.served("web-tls").await;
+        let (leaf, stranger) = (before.leaf().to_pem(), text("tls.crt"));
+        let whole: String = before.certificates.iter().map(Certificate::to_pem).collect();
+        let pem = if is_cut { leaf } else { format!("{whole}{stranger}") };
+        shop.patch_secret("web-tls", data("tls.crt", &pem)).await;
+        shop.once().await;
+        let after = shop.served("web-tls").await;
+        assert_ne!(after.leaf(), before.leaf());
+        assert_eq!(after.certificates[1..], before.certificates[1..]);
+        shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
+    }
     // The end that is written down does not decide, the certificate does.
     let before = shop.served("web-tls").await;
     shop.patch_secret("web-tls", expiry(json!("2020-01-01T00:00:00Z"))).await;
@@ -134,6 +147,23 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     shop.service("web", &[(&key(BETA, "serving-cert-secret-name"), "web-tls")], true).await;
     shop.once().await;
     assert_eq!(shop.served("web-tls").await.names().len(), 4);
+}
+
+/// They are counted with all others.
+async fn what_is_made_is_counted(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("web", "web-tls").await;
+    shop.asks("other", "other-tls").await;
+    let runner = shop.cluster.runner();
+    runner.once().await.unwrap();
+    runner.once().await.unwrap();
+    let text = runner.metrics().text().unwrap();
+    let value = |family: &str| {
+        let is_it = |line: &&str| line.starts_with(family) && line.contains("\"service-serving\"");
+        text.lines().find(is_it).unwrap_or_else(|| panic!("no {family} in\n{text}")).rsplit_once(' ').unwrap().1
+    };
+    assert_eq!(value("openshift_pki_certificate_generated_total"), "2");
+    assert_eq!(value("openshift_pki_certificate_generation_duration_seconds_count"), "2");
 }
 
 /// It is replaced in time, whatever is written down, and never outlives its signer.
@@ -203,4 +233,5 @@ on_both! {
     what_is_wrong_is_made_again
     what_is_old_is_made_again_in_time
     what_was_made_for_a_service_is_taken
+    what_is_made_is_counted
 }

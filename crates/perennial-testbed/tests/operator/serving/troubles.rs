@@ -11,7 +11,7 @@ use kube_client::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::shop::{BETA, Running, SHOP, Shop, key};
-use crate::cluster::{Cluster, soon};
+use crate::cluster::{Cluster, answer, soon};
 use crate::telling::condition;
 
 /// A watch that worked, and then does not any more, is a condition until it does; also where nothing happens that could be heard.
@@ -44,6 +44,30 @@ async fn a_watch_that_fails_later_is_told_until_it_works_again() {
         in_minutes("it is over", || async { degraded().await.0 == "False" }).await;
         running.end().await;
     }
+}
+
+/// A list that was never heard is a condition all the time, also while it is asked for once more.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_refused_slowly_is_told_all_the_time() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.once().await;
+    let way = shop.cluster.way_of(|client, request| async move {
+        if request.uri().path() == "/api/v1/secrets" {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            return Ok(answer(StatusCode::FORBIDDEN, "Forbidden"));
+        }
+        client.send(request).await
+    });
+    let running = Running::through(&shop.cluster, way);
+    // Before that nobody knows whether something is the matter.
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    for second in 0..600 {
+        let (status, message, _) = condition(&shop.cluster, "service-ca", "Degraded").await;
+        assert_eq!(status, "True", "after {second} seconds");
+        assert!(message.contains("Secrets cannot be watched: "), "{message}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    running.end().await;
 }
 
 /// Waits until it is so, on a clock that jumps to the next thing that somebody waits for.
