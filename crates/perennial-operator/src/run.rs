@@ -24,7 +24,7 @@ use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::self_test::{self, SelfTestError};
 use crate::service_ca;
 use crate::serving::{Base, Index, Serving};
-use crate::status::{self, Circumstances};
+use crate::status::{self, Asking, Circumstances};
 use crate::tell::Teller;
 use crate::watch::{self, Watched};
 
@@ -78,6 +78,7 @@ impl<'c> Runner<'c> {
             Serving::new(planner, client, keys, metrics, clock.clone(), bases.subscribe(), wake.clone())
         });
         let injector = serving.is_some().then(|| Injector::new(client.clone(), clock.clone(), bases.subscribe()));
+        metrics.count_services(serving.as_ref().map(Serving::index));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
         let view = View { services, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
@@ -358,6 +359,7 @@ impl<'c> Runner<'c> {
             observation: &passed.observation,
             report: &passed.report,
             failed: &passed.failed,
+            services: &self.services().map(|index| Asking::of(&index)).unwrap_or_default(),
             troubles: &troubles.map(|text| Trouble::new(service_ca::NAMESPACE, text)).collect::<Vec<_>>(),
         };
         self.listeners.0.held_back(passed).await;

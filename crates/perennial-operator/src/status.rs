@@ -9,7 +9,7 @@ use kube_client::{Api, Client, Error};
 use perennial_api::condition::Condition;
 use perennial_api::config::ClusterOperator;
 use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
-use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Signer};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Day, ObjectName, Signer};
 use perennial_core::plan::{Planner, Report, Step};
 use perennial_core::rules::{Observed, Waiting};
 use perennial_core::snapshot::Snapshot;
@@ -18,6 +18,7 @@ use perennial_core::verify::{self, Checked, State};
 use crate::FIELD_MANAGER;
 use crate::act::ActError;
 use crate::observe::{Observation, Trouble};
+use crate::serving::Index;
 use crate::tell::{self, component_named};
 
 /// What a condition says.
@@ -44,7 +45,31 @@ pub struct Circumstances<'a> {
     pub failed: &'a [(Step, ActError)],
     /// What else somebody should look at.
     pub troubles: &'a [Trouble],
+    /// The Services that ask for a certificate.
+    pub services: &'a Asking,
 }
+
+/// Services that ask for a certificate.
+#[derive(Debug, Clone, Default)]
+pub struct Asking {
+    /// How many do.
+    pub all: usize,
+    /// How many of them in vain.
+    pub blocked: usize,
+    /// The first few of those, and why.
+    pub first: Vec<(ObjectName, String)>,
+}
+
+impl Asking {
+    /// As they were heard of.
+    pub fn of(index: &Index) -> Asking {
+        let (all, blocked) = index.count();
+        Asking { all, blocked, first: index.blocked(NAMED) }
+    }
+}
+
+/// How many of those who ask in vain are named.
+const NAMED: usize = 5;
 
 /// Says of a component that it is left to somebody else, or partly left as it is: ours, and there only as long as it is so.
 pub const STANDS_BACK: &str = "PerennialStandsBack";
@@ -153,6 +178,7 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
     }
     if component == Component::ServiceCa {
         claims.push(held_back(catalog, component, now.report));
+        claims.push(asked_in_vain(now.services));
     }
     claims.extend(domains(planner, component, now, &edges));
     Some(claims)
@@ -166,6 +192,21 @@ fn held_back(catalog: &Catalog, component: Component, report: &Report) -> Claim 
         true => claim("RotationHeldBack", false, "AsExpected", String::new()),
         false => claim("RotationHeldBack", true, "Unrefreshed", waiting.join("; ")),
     }
+}
+
+/// Whether something stands in the way of Services: theirs to remove, so the component is none the worse for it.
+fn asked_in_vain(services: &Asking) -> Claim {
+    let Asking { all, blocked, first } = services;
+    if *blocked == 0 {
+        return claim("ServingCertificatesBlocked", false, "AsExpected", String::new());
+    }
+    let mut named: Vec<String> = first.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let more = blocked.saturating_sub(named.len());
+    if 0 < more {
+        named.push(format!("and {more} more"));
+    }
+    let message = format!("{blocked} of {all} Services ask for a certificate in vain: {}", named.join("; "));
+    claim("ServingCertificatesBlocked", true, "ServicesBlocked", message)
 }
 
 /// One condition for each signer with everything below it.
