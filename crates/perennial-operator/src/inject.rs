@@ -1,7 +1,8 @@
 //! Gives the CA bundle of Services to everybody who asks for it by an annotation, and keeps it right.
 //!
 //! Only metadata is watched, and nothing is kept of an object but its name: whatever is heard of it, the object is read and
-//! compared, and written where it differs. A new bundle reaches all of them at once.
+//! compared, and written where it differs. A new bundle reaches all of them at once: as soon as a pass has seen it and left it as it
+//! is, so that nobody is given what somebody put there by mistake.
 
 mod change;
 mod namespaces;
@@ -9,10 +10,10 @@ mod namespaces;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{self, BoxStream, FuturesUnordered, SelectAll};
+use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll};
 use futures_util::{StreamExt, future};
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
@@ -26,6 +27,7 @@ use kube_runtime::watcher::{self, Event, watcher};
 use perennial_core::catalog::Object;
 use perennial_core::injection::{LEGACY_NAME, Target, Wanted};
 use serde::de::DeserializeOwned;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -35,6 +37,7 @@ use crate::brief;
 use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
+use crate::serving::Base;
 
 /// Where the bundle is, and under which key.
 const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
@@ -68,6 +71,8 @@ enum Heard {
     Bundle,
     /// Something of an object has changed.
     Object(Key),
+    /// All objects of a kind have been named, or why they cannot be.
+    Listed(Target, Result<(), String>),
 }
 
 /// What came of looking at an object.
@@ -87,23 +92,52 @@ enum Outcome {
 pub struct Injector {
     client: Client,
     clock: Clock,
+    /// Whether that is ours to do, and what is in the bundle, whenever it was looked at.
+    bases: watch::Receiver<Option<Arc<Base>>>,
+    /// The kinds of which everything has been heard once, and why the others cannot be watched.
+    listed: Mutex<BTreeMap<Target, Result<(), String>>>,
+    /// The last base by which everything was done that can be done.
+    settled: watch::Sender<u64>,
 }
 
 impl Injector {
     /// In this cluster.
-    pub fn new(client: Client, clock: Clock) -> Injector {
-        Injector { client, clock }
+    pub fn new(client: Client, clock: Clock, bases: watch::Receiver<Option<Arc<Base>>>) -> Injector {
+        Injector { client, clock, bases, listed: Mutex::default(), settled: watch::Sender::new(0) }
+    }
+
+    /// Waits until everything is done that can be done by this base.
+    pub async fn settled(&self, base: &Base) {
+        let mut settled = self.settled.subscribe();
+        // It is sent from here.
+        _ = settled.wait_for(|number| base.number() <= *number).await;
+    }
+
+    /// Which kinds cannot be watched, and why.
+    pub fn troubles(&self) -> Vec<String> {
+        let listed = self.listed();
+        let failed =
+            listed.iter().filter_map(|(target, listed)| Some((resource(*target).plural, listed.as_ref().err()?)));
+        failed.map(|(kind, why)| format!("{kind} cannot be watched for who asks for the CA bundle: {why}")).collect()
+    }
+
+    fn listed(&self) -> MutexGuard<'_, BTreeMap<Target, Result<(), String>>> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives out the bundle until it is told to stop: then after the writes that are under way.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let mut heard = self.listen();
+        let kinds = heard.len();
+        let mut bases = self.bases.clone();
+        bases.mark_changed();
         let mut queue = Queue::new();
-        let mut bundle: Option<Arc<str>> = None;
+        let (mut base, mut bundle): (Option<Arc<Base>>, Option<Arc<str>>) = (None, None);
         let mut under_way = FuturesUnordered::new();
         let mut read_at = None;
         let mut resync = tokio::time::interval(RESYNC);
+        self.listed().clear();
         info!("Starting CA bundle injection");
         loop {
             // Without a bundle nobody is given any, and nobody loses what they have.
@@ -111,19 +145,30 @@ impl Injector {
                 let Some(key) = queue.next(Instant::now()) else { break };
                 under_way.push(async move { (self.look(&key, &bundle).await, key) });
             }
+            // What could not be read or heard is tried again, and nobody waits for that.
+            let is_read = read_at.is_none_or(|at| Instant::now() < at);
+            let is_done = bundle.is_none() || (self.listed().len() == kinds && queue.is_idle());
+            if let Some(base) = base.as_ref().filter(|_| is_read && is_done) {
+                self.settled.send_if_modified(|number| std::mem::replace(number, base.number()) != base.number());
+            }
             let due = queue.due();
             tokio::select! {
                 () = &mut stop => break,
                 Some(what) = heard.next() => match what {
                     Heard::Object(key) => queue.add(key),
                     Heard::Bundle => read_at = Some(Instant::now()),
+                    Heard::Listed(target, listed) => drop(self.listed().insert(target, listed)),
                 },
+                Ok(()) = bases.changed() => {
+                    base = bases.borrow_and_update().clone();
+                    read_at = Some(Instant::now());
+                }
                 () = sleep_until(read_at) => match self.bundle().await {
                     Ok(found) => {
                         read_at = None;
-                        // One that is gone or empty is taken from nobody.
-                        if let Some(found) = found.filter(|found| bundle.as_ref() != Some(found)) {
-                            bundle = Some(found);
+                        let given = given(base.as_deref(), found, bundle.clone());
+                        if given != bundle {
+                            bundle = given;
                             queue.add_all();
                         }
                     }
@@ -235,8 +280,6 @@ impl Injector {
         all.push(self.changes::<CustomResourceDefinition>(Target::CustomResourceDefinition));
         all.push(self.changes::<MutatingWebhookConfiguration>(Target::MutatingWebhookConfiguration));
         all.push(self.changes::<ValidatingWebhookConfiguration>(Target::ValidatingWebhookConfiguration));
-        // It may be there already.
-        all.push(stream::once(future::ready(Heard::Bundle)).boxed());
         all
     }
 
@@ -250,12 +293,15 @@ impl Injector {
                 Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
                     relevant(target, object.metadata)
                 }
-                // After an interruption the bundle may be another.
-                Ok(Event::InitDone) if target == Target::ConfigMap => Some(Heard::Bundle),
-                Ok(Event::Init | Event::InitDone) => None,
+                Ok(Event::InitDone) => Some(Heard::Listed(target, Ok(()))),
+                Ok(Event::Init) => None,
                 Err(error) => {
                     debug!(?target, %error, "a watch was interrupted");
-                    None
+                    match error {
+                        watcher::Error::InitialListFailed(error) => Some(Heard::Listed(target, Err(brief(&error)))),
+                        // What was missed is heard when it begins again.
+                        _ => None,
+                    }
                 }
             })
         };
@@ -275,6 +321,13 @@ impl Injector {
         let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
         event::post(&self.client, Told { involved, is_warning: true, reason, text: why, now }).await;
     }
+}
+
+/// What is given out: what was found, if it is ours to give and has what the last pass has seen; until then what was given out before.
+/// A bundle that is gone or empty is taken from nobody.
+fn given(base: Option<&Base>, found: Option<Arc<str>>, before: Option<Arc<str>>) -> Option<Arc<str>> {
+    let base = base.filter(|base| base.is_ours())?;
+    found.filter(|found| base.is_bundle(found)).or(before)
 }
 
 /// What an object that was heard of means.

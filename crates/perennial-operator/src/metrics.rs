@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
@@ -23,6 +23,7 @@ use prometheus_client::registry::Registry;
 use crate::act::{ActError, Done};
 use crate::objects::Objects;
 use crate::pass::{Clock, Listener, Passed};
+use crate::serving::Index;
 
 /// The only counter.
 const COUNTER: &str = "openshift_pki_certificate_generated";
@@ -41,6 +42,10 @@ pub struct Metrics<'c> {
     expiry: Family<Place, Gauge>,
     next_rotation: Family<Place, Gauge>,
     service_ca_expiry: Gauge,
+    /// Services that ask for a certificate, and those of them who do so in vain.
+    asking: (Gauge, Gauge),
+    /// Where those are counted.
+    services: OnceLock<Arc<Index>>,
     clock: Clock,
     /// When the last pass ended, in seconds; the beginning of time before the first.
     last_pass: AtomicI64,
@@ -112,6 +117,12 @@ impl<'c> Metrics<'c> {
         let service_ca_expiry = Gauge::default();
         let help = "When the current service CA expires; 0 until that is known";
         registry.register("service_ca_expiry_time_seconds", help, service_ca_expiry.clone());
+        let asking = <(Gauge, Gauge)>::default();
+        let help = "Services that ask for a serving certificate";
+        registry.register("perennial_serving_services", help, asking.0.clone());
+        let help =
+            "Services that ask for a serving certificate and cannot have it, because something stands in the way";
+        registry.register("perennial_serving_services_blocked", help, asking.1.clone());
         let started = clock();
         Metrics {
             catalog,
@@ -122,6 +133,8 @@ impl<'c> Metrics<'c> {
             expiry,
             next_rotation,
             service_ca_expiry,
+            asking,
+            services: OnceLock::new(),
             clock,
             last_pass: AtomicI64::new(i64::MIN),
             is_ready: AtomicBool::new(false),
@@ -130,9 +143,18 @@ impl<'c> Metrics<'c> {
         }
     }
 
+    /// From here on these Services are counted; none where they are left alone.
+    pub(crate) fn count_services(&self, index: Option<Arc<Index>>) {
+        index.into_iter().for_each(|index| _ = self.services.set(index));
+    }
+
     /// All of it, in the classic text format, which every scraper and `promtool` read.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, blocked) = self.services.get().map(|index| index.count()).unwrap_or_default();
+        for (gauge, count) in [(&self.asking.0, all), (&self.asking.1, blocked)] {
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(classic(&text))

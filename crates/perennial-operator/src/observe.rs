@@ -66,7 +66,7 @@ pub struct Observation {
     pub objects: Objects,
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
-    /// Components that are left alone because a resource asks for that, or nobody can say whether it does.
+    /// Components of which some is left as it is because a resource asks for that, or nobody can say whether it does.
     pub unmanaged: BTreeMap<&'static str, String>,
     /// What somebody should look at.
     pub troubles: Vec<Trouble>,

@@ -45,6 +45,7 @@ pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component])
     }));
     if components.contains(&Component::ServiceCa) {
         objects.extend(serving(namespace));
+        objects.extend(injection(namespace));
     }
     objects
 }
@@ -75,7 +76,7 @@ fn serving(namespace: &str) -> Vec<Value> {
 }
 
 /// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
-pub fn injection(namespace: &str) -> Vec<Value> {
+fn injection(namespace: &str) -> Vec<Value> {
     let name = format!("{NAME}-ca-injection");
     let targets = &["get", "list", "watch", "patch"];
     let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];

@@ -17,12 +17,14 @@ use tracing::{debug, info, warn};
 
 use crate::ask;
 use crate::brief;
+use crate::inject::Injector;
 use crate::metrics::Metrics;
-use crate::observe::{KEPT, Services, View};
+use crate::observe::{KEPT, Services, Trouble, View};
 use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::self_test::{self, SelfTestError};
+use crate::service_ca;
 use crate::serving::{Base, Index, Serving};
-use crate::status::{self, Circumstances};
+use crate::status::{self, Asking, Circumstances};
 use crate::tell::Teller;
 use crate::watch::{self, Watched};
 
@@ -55,6 +57,8 @@ pub struct Runner<'c> {
     left_alone: BTreeSet<String>,
     /// Who serves Services, unless they are left alone.
     serving: Option<Serving<'c>>,
+    /// Who gives out the CA's bundle, unless it is left alone.
+    injector: Option<Injector>,
     bases: watch_channel::Sender<Option<Arc<Base>>>,
     wake: Arc<Notify>,
     /// The components whose state it told about last; none before that.
@@ -73,6 +77,8 @@ impl<'c> Runner<'c> {
             let (client, keys, metrics) = (client.clone(), keys.clone(), metrics.clone());
             Serving::new(planner, client, keys, metrics, clock.clone(), bases.subscribe(), wake.clone())
         });
+        let injector = serving.is_some().then(|| Injector::new(client.clone(), clock.clone(), bases.subscribe()));
+        metrics.count_services(serving.as_ref().map(Serving::index));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
         let view = View { services, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
@@ -85,6 +91,7 @@ impl<'c> Runner<'c> {
             clock,
             left_alone,
             serving,
+            injector,
             bases,
             wake,
             told: Mutex::new(None),
@@ -117,12 +124,15 @@ impl<'c> Runner<'c> {
 
     /// Everything that can be done now, for the cluster and for its Services.
     pub async fn once(&self) -> Result<Passed, PassError> {
-        let Some(serving) = &self.serving else { return self.pass().await };
+        let (Some(serving), Some(injector)) = (&self.serving, &self.injector) else { return self.pass().await };
         let (stop, mut stopped) = watch_channel::channel(false);
+        let (mut also_stopped, owner) = (stopped.clone(), Component::ServiceCa.owner());
         let work = async {
             // Before anything is decided about their signer, it has to be known what Services have.
             let mut passed = self.pass().await;
-            if passed.is_ok() && !serving.index().is_known() {
+            // They may have become known since the pass looked: what it saw counts.
+            let alone = |passed: &Passed| passed.observation.snapshot.settings.left_alone.contains(owner);
+            if passed.as_ref().is_ok_and(alone) {
                 self.serve(serving).await;
                 passed = match (passed, self.pass().await) {
                     (Ok(first), Ok(second)) => Ok(first.and_then(second)),
@@ -131,12 +141,14 @@ impl<'c> Runner<'c> {
             }
             if passed.is_ok() {
                 self.serve(serving).await;
+                self.inject(injector).await;
             }
             stop.send_replace(true);
             passed
         };
         let serve = serving.run(async { drop(stopped.wait_for(|it| *it).await) });
-        tokio::join!(work, serve).0
+        let inject = injector.run(async { drop(also_stopped.wait_for(|it| *it).await) });
+        tokio::join!(work, serve, inject).0
     }
 
     /// Waits until Services have what they can have.
@@ -152,6 +164,14 @@ impl<'c> Runner<'c> {
                 return;
             }
         }
+    }
+
+    /// Waits until everybody who asks for the bundle has it, if that can be.
+    async fn inject(&self, injector: &Injector) {
+        let base = self.bases.borrow().clone();
+        let Some(base) = base else { return };
+        let mut settled = pin!(injector.settled(&base));
+        while !self.keeper.is_stopping() && tokio::time::timeout(PAUSE, &mut settled).await.is_err() {}
     }
 
     /// One pass with everything that belongs to it.
@@ -213,10 +233,15 @@ impl<'c> Runner<'c> {
     /// that it is about to make.
     pub async fn run(&self, after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
         let (stopping, mut stopped) = watch_channel::channel(false);
-        let mut also_stopped = stopped.clone();
+        let (mut stopped_too, mut also_stopped) = (stopped.clone(), stopped.clone());
         let serve = async {
             if let Some(serving) = &self.serving {
                 serving.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
+            }
+        };
+        let inject = async {
+            if let Some(injector) = &self.injector {
+                injector.run(async { drop(stopped_too.wait_for(|it| *it).await) }).await;
             }
         };
         // Nobody goes on because another one has not come to its end.
@@ -225,7 +250,7 @@ impl<'c> Runner<'c> {
             stop.await;
             stopping.send_replace(true);
         };
-        tokio::join!(stop, keep, serve);
+        tokio::join!(stop, keep, serve, inject);
     }
 
     async fn keep(&self, mut after_each: impl FnMut(&Passed), stop: impl Future<Output = ()>) {
@@ -329,8 +354,14 @@ impl<'c> Runner<'c> {
         for pending in &passed.report.waiting {
             debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
         }
-        let circumstances =
-            Circumstances { observation: &passed.observation, report: &passed.report, failed: &passed.failed };
+        let troubles = self.injector.iter().flat_map(Injector::troubles);
+        let circumstances = Circumstances {
+            observation: &passed.observation,
+            report: &passed.report,
+            failed: &passed.failed,
+            services: &self.services().map(|index| Asking::of(&index)).unwrap_or_default(),
+            troubles: &troubles.map(|text| Trouble::new(service_ca::NAMESPACE, text)).collect::<Vec<_>>(),
+        };
         self.listeners.0.held_back(passed).await;
         let mut told = BTreeSet::new();
         for component in KEPT {
@@ -338,20 +369,18 @@ impl<'c> Runner<'c> {
             self.tell_other(component, other).await;
             let claims = match (other, status::claims(self.planner, component, &circumstances)) {
                 (Some(other), _) => vec![status::stands_back(other)],
-                (None, Some(claims)) => {
+                (None, Some(mut claims)) => {
                     told.insert(component.owner());
+                    claims.extend(status::unmanaged(component, &passed.observation));
                     claims
                 }
-                (None, None) => match status::unmanaged(self.planner, component, &passed.observation) {
-                    Some(claims) => claims,
-                    // Until it is known which Services there are, the service CA waits; why that is not known is told.
-                    None => match status::troubled(self.planner.wiring().catalog, component, &passed.observation) {
-                        Some(claim) if self.is_ours_to_tell(component).await => {
-                            told.insert(component.owner());
-                            vec![claim]
-                        }
-                        _ => continue,
-                    },
+                // Until it is known which Services there are, the service CA waits; why that is not known is told.
+                (None, None) => match status::troubled(self.planner.wiring().catalog, component, &passed.observation) {
+                    Some(claim) if self.is_ours_to_tell(component).await => {
+                        told.insert(component.owner());
+                        vec![claim]
+                    }
+                    _ => continue,
                 },
             };
             if let Err(error) = status::report(&self.client, component, &claims, (self.clock)()).await {

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use kube_client::{Api, Client, Error};
 use perennial_api::operator::ServiceCA;
 use perennial_core::catalog::{Catalog, Component};
-use perennial_core::service_ca::{ROW, life};
+use perennial_core::service_ca::{BUNDLE, ROW, life};
 use perennial_core::snapshot::Settings;
 
 use crate::observe::{Trouble, said, single};
 
 const SINGLETON: &str = "cluster";
 /// Where the CA is.
-const NAMESPACE: &str = "openshift-service-ca";
+pub(crate) const NAMESPACE: &str = "openshift-service-ca";
 const VALIDITY: &str = "spec.unsupportedConfigOverrides.caConfig.validityDurationForTesting";
 
-/// Reads it into the settings, and says why the service CA is left alone, where it is. What makes no sense is a trouble, and stops
-/// nothing else.
+/// Reads it into the settings, and says why the service CA is left as it is, where it is: what rests on it goes on, as with the original
+/// operator. What makes no sense is a trouble, and stops nothing else.
 pub(crate) async fn heed(
     client: &Client,
     catalog: &Catalog,
@@ -34,12 +34,12 @@ pub(crate) async fn heed(
         Err(error) => {
             let why = format!("ServiceCA {SINGLETON} could not be read: {}", said(error)?);
             troubles.push(Trouble::new(NAMESPACE, why.clone()));
-            settings.left_alone.insert(owner.to_owned());
+            freeze(settings);
             return Ok([(owner, why)].into());
         }
     };
     if let Some(state) = found.spec.operator.management_state.as_deref().filter(|it| !is_managed(it)) {
-        settings.left_alone.insert(owner.to_owned());
+        freeze(settings);
         let why = format!("ServiceCA {SINGLETON}: spec.managementState is {state:?}, and not Managed");
         return Ok([(owner, why)].into());
     }
@@ -56,6 +56,11 @@ pub(crate) async fn heed(
         }
     }
     Ok(BTreeMap::new())
+}
+
+/// Leaves the CA and its bundle as they are.
+fn freeze(settings: &mut Settings) {
+    settings.frozen.extend([ROW, BUNDLE].map(str::to_owned));
 }
 
 /// Whether the operator acts. Some clusters have nothing there.

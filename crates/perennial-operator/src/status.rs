@@ -9,7 +9,7 @@ use kube_client::{Api, Client, Error};
 use perennial_api::condition::Condition;
 use perennial_api::config::ClusterOperator;
 use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
-use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Signer};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Day, ObjectName, Signer};
 use perennial_core::plan::{Planner, Report, Step};
 use perennial_core::rules::{Observed, Waiting};
 use perennial_core::snapshot::Snapshot;
@@ -18,6 +18,7 @@ use perennial_core::verify::{self, Checked, State};
 use crate::FIELD_MANAGER;
 use crate::act::ActError;
 use crate::observe::{Observation, Trouble};
+use crate::serving::Index;
 use crate::tell::{self, component_named};
 
 /// What a condition says.
@@ -42,9 +43,35 @@ pub struct Circumstances<'a> {
     pub report: &'a Report,
     /// What could not be written, and why.
     pub failed: &'a [(Step, ActError)],
+    /// What else somebody should look at.
+    pub troubles: &'a [Trouble],
+    /// The Services that ask for a certificate.
+    pub services: &'a Asking,
 }
 
-/// Says of a component that it is left to somebody else: ours, and there only as long as it is so.
+/// Services that ask for a certificate.
+#[derive(Debug, Clone, Default)]
+pub struct Asking {
+    /// How many do.
+    pub all: usize,
+    /// How many of them in vain.
+    pub blocked: usize,
+    /// The first few of those, and why.
+    pub first: Vec<(ObjectName, String)>,
+}
+
+impl Asking {
+    /// As they were heard of.
+    pub fn of(index: &Index) -> Asking {
+        let (all, blocked) = index.count();
+        Asking { all, blocked, first: index.blocked(NAMED) }
+    }
+}
+
+/// How many of those who ask in vain are named.
+const NAMED: usize = 5;
+
+/// Says of a component that it is left to somebody else, or partly left as it is: ours, and there only as long as it is so.
 pub const STANDS_BACK: &str = "PerennialStandsBack";
 
 /// Who else keeps a component, if anybody does.
@@ -60,13 +87,14 @@ pub fn stands_back(why: &Waiting) -> Claim {
     claim(STANDS_BACK, true, "OtherWriter", message)
 }
 
-/// That a component is left alone because a resource asks for that; none where none does.
-pub fn unmanaged(planner: &Planner<'_>, component: Component, observation: &Observation) -> Option<Vec<Claim>> {
+/// That some of a component is left as it is because a resource asks for that; none where none does.
+pub fn unmanaged(component: Component, observation: &Observation) -> Option<Claim> {
     let why = observation.unmanaged.get(component.owner())?;
-    let catalog = planner.wiring().catalog;
-    let stands_back = claim(STANDS_BACK, true, "Unmanaged", format!("{why}: its certificates are left as they are"));
-    let degraded = troubled(catalog, component, observation);
-    Some(vec![stands_back, degraded.unwrap_or_else(|| claim("Degraded", false, "Unmanaged", why.clone()))])
+    let message = format!(
+        "{why}: the CA and its bundles are left as they are; Services go on getting certificates of that CA, and \
+         whoever asks for its bundle gets what is there"
+    );
+    Some(claim(STANDS_BACK, true, "Unmanaged", message))
 }
 
 /// That something is the matter with a component, where too little is known of it to say more. None where nothing is.
@@ -114,7 +142,8 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         true => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
         false => claim("Progressing", true, "Rotating", under_way.join("; ")),
     };
-    let of_ours = now.observation.troubles.iter().filter(|it| concerns(catalog, component, it));
+    let all = now.observation.troubles.iter().chain(now.troubles);
+    let of_ours = all.filter(|it| concerns(catalog, component, it));
     let mut troubles: Vec<String> = of_ours.map(ToString::to_string).collect();
     if let Observed::Unreadable { why } = &snapshot.policy {
         troubles
@@ -149,6 +178,7 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
     }
     if component == Component::ServiceCa {
         claims.push(held_back(catalog, component, now.report));
+        claims.push(asked_in_vain(now.services));
     }
     claims.extend(domains(planner, component, now, &edges));
     Some(claims)
@@ -162,6 +192,21 @@ fn held_back(catalog: &Catalog, component: Component, report: &Report) -> Claim 
         true => claim("RotationHeldBack", false, "AsExpected", String::new()),
         false => claim("RotationHeldBack", true, "Unrefreshed", waiting.join("; ")),
     }
+}
+
+/// Whether something stands in the way of Services: theirs to remove, so the component is none the worse for it.
+fn asked_in_vain(services: &Asking) -> Claim {
+    let Asking { all, blocked, first } = services;
+    if *blocked == 0 {
+        return claim("ServingCertificatesBlocked", false, "AsExpected", String::new());
+    }
+    let mut named: Vec<String> = first.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    let more = blocked.saturating_sub(named.len());
+    if 0 < more {
+        named.push(format!("and {more} more"));
+    }
+    let message = format!("{blocked} of {all} Services ask for a certificate in vain: {}", named.join("; "));
+    claim("ServingCertificatesBlocked", true, "ServicesBlocked", message)
 }
 
 /// One condition for each signer with everything below it.
@@ -229,8 +274,8 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     let before = status.clone();
     let mut found: BTreeMap<String, Condition> =
         status.conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
-    let is_theirs = claims.iter().any(|claim| claim.type_ == STANDS_BACK);
-    if !is_theirs {
+    let stands_back = |claim: &Claim| claim.type_ == STANDS_BACK;
+    if !claims.iter().any(stands_back) {
         found.remove(STANDS_BACK);
     }
     for claim in claims {
@@ -238,7 +283,8 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
         found.insert(claim.type_.clone(), condition(claim, old, now));
     }
     status.conditions = found.into_values().collect();
-    if !is_theirs {
+    // Who has nothing else to say has nothing to do with it.
+    if !claims.iter().all(stands_back) {
         set_version(&mut status.versions);
     }
     if *status == before {

@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{Day, Row, Span, TimeScale};
+use crate::catalog::{Component, Day, Row, Span, TimeScale};
 use crate::nearest::nearest;
 use crate::rules::Mode;
 use crate::trust::KeyId;
@@ -31,6 +31,9 @@ pub struct Settings {
     /// Components whose objects are nobody's business here: nothing of theirs is written.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left_alone: BTreeSet<String>,
+    /// Rows and bundles that are left as they are, with their copies, while everything that rests on them goes on.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub frozen: BTreeSet<String>,
     /// Rows to rotate, with the reason, where that can wait: until everybody has what the rotation before it brought.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requested: BTreeMap<String, String>,
@@ -109,6 +112,7 @@ impl Default for Settings {
             windows: Vec::new(),
             taken_over: BTreeSet::new(),
             left_alone: BTreeSet::new(),
+            frozen: BTreeSet::new(),
             requested: BTreeMap::new(),
             lives: BTreeMap::new(),
             distrusted: BTreeMap::new(),
@@ -140,6 +144,12 @@ impl Settings {
                 return Err(unknown(field, found, what, accepted, rows().map(|row| row.id)));
             }
         }
+        let bundles = || catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).map(|bundle| bundle.id);
+        let both = || rows().map(|row| row.id).chain(bundles());
+        if let Some(found) = self.frozen.iter().find(|found| !both().any(|id| id == found.as_str())) {
+            let accepted = "a row or bundle of its catalog".to_owned();
+            return Err(unknown("frozen", found, "no row or bundle of the running cluster", accepted, both()));
+        }
         if let Some(found) = self.consent.iter().find(|found| !wiring.is_edge(found)) {
             let (what, accepted) = ("no edge", "an edge as `perennial verify -o json` names it".to_owned());
             return Err(unknown(
@@ -157,6 +167,11 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// Whether a row or bundle of a component is not written.
+    pub fn leaves(&self, component: Component, name: &str) -> bool {
+        self.left_alone.contains(component.owner()) || self.frozen.contains(name)
     }
 
     /// When restarts are welcome next; none where they are now.

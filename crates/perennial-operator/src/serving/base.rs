@@ -1,12 +1,14 @@
 //! What is the same for every Service: the service CA, what trusts it, and how the cluster is looked at.
 
+use std::collections::BTreeSet;
+
 use perennial_core::catalog::{Component, ObjectName};
 use perennial_core::rules::SecretState;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::trust::CertificateId;
 use perennial_core::wiring::Wiring;
-use perennial_x509::Certificate;
+use perennial_x509::{Bundle, Certificate, trust};
 
 use crate::library::Library;
 use crate::observe::Observation;
@@ -19,6 +21,7 @@ pub struct Base {
     /// Which one it is: later ones have higher numbers.
     pub(super) number: u64,
     signer: Slot,
+    /// Where its bundle is kept, and the copies of that.
     bundles: Vec<Slot>,
 }
 
@@ -48,7 +51,7 @@ impl Base {
         snapshot.forget_unmentioned();
         let mut library = Library::default();
         for certificate in observation.library.certificates() {
-            if snapshot.certificates.get(&perennial_x509::trust::id(certificate)).is_some() {
+            if snapshot.certificates.get(&trust::id(certificate)).is_some() {
                 library.add(certificate.clone());
             }
         }
@@ -62,12 +65,14 @@ impl Base {
 
     /// The signer and its bundle, if somebody is distrusted and it is ours to keep that in mind.
     pub(crate) fn of_distrust(&self) -> Option<(ObjectName, ObjectName)> {
-        let is_kept = !self.snapshot.settings.distrusted.is_empty() && self.is_ours();
+        let settings = &self.snapshot.settings;
+        let is_frozen = settings.leaves(Component::ServiceCa, service_ca::ROW);
+        let is_kept = !settings.distrusted.is_empty() && self.is_ours() && !is_frozen;
         Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_kept)
     }
 
     /// Whether anything may be written.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         let (settings, component) = (&self.snapshot.settings, Component::ServiceCa.owner());
         let is_foreign = !self.snapshot.other_writers.is_empty() && !settings.taken_over.contains(component);
         !is_foreign && !settings.left_alone.contains(component)
@@ -81,6 +86,14 @@ impl Base {
     /// The service CA itself.
     pub(super) fn signer_certificate(&self) -> Option<&Certificate> {
         self.library.get(&self.signer()?.certificate.id)
+    }
+
+    /// Whether a text has the certificates that the CA's bundle had when it was seen last, and nothing besides.
+    pub(crate) fn is_bundle(&self, text: &str) -> bool {
+        let seen = self.bundles.first().and_then(|home| self.snapshot.bundles.get(home)?.present());
+        let (found, damage) = Bundle::salvage(text.as_bytes());
+        let found: BTreeSet<CertificateId> = found.certificates().iter().map(trust::id).collect();
+        damage.is_empty() && seen.is_some_and(|seen| seen.members.iter().cloned().collect::<BTreeSet<_>>() == found)
     }
 
     /// Where it is kept.

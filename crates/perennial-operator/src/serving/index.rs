@@ -80,8 +80,8 @@ struct Entry {
     class: Option<(Arc<Class>, Timestamp)>,
     /// When time alone changes something.
     next: Timestamp,
-    /// Whether something stands in the way.
-    is_blocked: bool,
+    /// What stands in the way, if anything does.
+    blocked: Option<Box<str>>,
     /// Whether it has been looked at.
     is_known: bool,
     look: Look,
@@ -185,7 +185,7 @@ impl Index {
             heard: None,
             class: None,
             next: Timestamp::MAX,
-            is_blocked: false,
+            blocked: None,
             is_known: false,
             look: Look::No,
             issues: Vec::new(),
@@ -248,7 +248,7 @@ impl Index {
             entry.heard = Some(version.into());
             let is_same = matches!(&entry.secret, Secret::Right(seen) if **seen == *version);
             // Whatever somebody does with a Secret that is theirs, it is tried again in its time.
-            let stays_blocked = entry.is_blocked && !serving::is_of(annotations, &entry.uid);
+            let stays_blocked = entry.blocked.is_some() && !serving::is_of(annotations, &entry.uid);
             if !is_same && !stays_blocked {
                 entry.secret = Secret::Unknown;
                 if !entry.is_overtaken() {
@@ -332,7 +332,7 @@ impl Index {
         let class = found.presents.map(|(class, end)| (state.class(class), end));
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
-        entry.is_blocked = found.is_blocked;
+        entry.blocked = found.blocked.map(String::into_boxed_str);
         state.times.remove(&(entry.next, name.clone()));
         entry.next = found.next;
         if entry.next < Timestamp::MAX {
@@ -387,7 +387,14 @@ impl Index {
     /// How many ask, and how many of them in vain.
     pub fn count(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.services.len(), state.services.values().filter(|entry| entry.is_blocked).count())
+        (state.services.len(), state.services.values().filter(|entry| entry.blocked.is_some()).count())
+    }
+
+    /// The first few of those who ask in vain, and why.
+    pub fn blocked(&self, few: usize) -> Vec<(ObjectName, String)> {
+        let state = self.lock();
+        let why = |entry: &Entry| entry.blocked.as_deref().map(str::to_owned);
+        state.services.iter().filter_map(|(name, entry)| Some((name.clone(), why(entry)?))).take(few).collect()
     }
 
     /// Whether everybody has been looked at, at least once.
@@ -433,7 +440,8 @@ pub(super) struct Found {
     pub(super) version: Option<String>,
     /// What is written on the Service now, where that is known.
     pub(super) written: Option<Annotations>,
-    pub(super) is_blocked: bool,
+    /// What stands in the way, if anything does.
+    pub(super) blocked: Option<String>,
     pub(super) next: Timestamp,
 }
 
@@ -618,11 +626,17 @@ mod tests {
     fn a_blocked_one_is_tried_again_when_its_obstacle_goes_and_not_whenever_it_changes() {
         let index = index();
         index.subject(&named("web"));
-        index.found(&named("web"), "u1", Found { is_blocked: true, next: Timestamp::MAX, ..Found::default() });
+        index.found(
+            &named("web"),
+            "u1",
+            Found { blocked: Some("theirs".to_owned()), next: Timestamp::MAX, ..Found::default() },
+        );
         assert!(!index.ended(&named("web")));
         assert_eq!(index.secret(&secret("web-tls", "7")), []);
         assert_eq!(index.secret_gone(&secret("web-tls", "8")), [named("web")]);
         assert_eq!(index.count(), (1, 1));
+        assert_eq!(index.blocked(5), [(named("web"), "theirs".to_owned())]);
+        assert_eq!(index.blocked(0), []);
     }
 
     #[test]

@@ -161,7 +161,7 @@ impl Serving<'_> {
                     issued_at: done.issued_at,
                     version: done.version,
                     written,
-                    is_blocked: false,
+                    blocked: None,
                     next: done.next,
                 };
                 self.index.found(name, &uid, found);
@@ -178,8 +178,8 @@ impl Serving<'_> {
                 Outcome::Failed(why)
             }
             // Whoever else keeps them says so themselves.
-            Err(Trouble::Obstacle(_)) if !base.is_ours() => {
-                let found = Found { is_blocked: true, next: Timestamp::MAX, ..Found::default() };
+            Err(Trouble::Obstacle(why)) if !base.is_ours() => {
+                let found = Found { blocked: Some(why), next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Waits
             }
@@ -187,7 +187,7 @@ impl Serving<'_> {
                 let changes = serving::failed(&subject.written, &why);
                 // It is told by an event in any case.
                 let written = self.annotate(name, &uid, changes).await.ok().flatten();
-                let found = Found { written, is_blocked: true, next: Timestamp::MAX, ..Found::default() };
+                let found = Found { written, blocked: Some(why.clone()), next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Blocked { uid, why }
             }

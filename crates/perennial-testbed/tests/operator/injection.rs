@@ -1,50 +1,40 @@
 //! The CA bundle of Services, given to those who ask for it. Numbers are those of the original's scenarios.
 
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use http::{Method, Request, StatusCode};
+use jiff::SignedDuration;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube_client::client::Body;
 use kube_client::{Api, Client};
+use perennial_api::annotations::FORCE;
+use perennial_core::catalog::{Catalog, Component};
 use perennial_core::injection::{INJECT, INJECT_ALPHA, INJECT_LEGACY, KEY, LEGACY_NAME};
-use perennial_core::policy::Usage;
-use perennial_core::spec::{CertificateSpec, Subject, SubjectSpec, Validity};
-use perennial_operator::inject::Injector;
 use perennial_operator::rbac;
-use perennial_x509::{PrivateKey, self_signed};
+use perennial_operator::run::Runner;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tower::service_fn;
 
 use crate::cluster::{Cluster, soon};
+use crate::mint::Minted;
 use crate::rights;
+use crate::telling::condition;
 
 const SHOP: &str = "shop";
-/// Servers look into some of them, so they are what they say.
-static FIRST: LazyLock<String> = LazyLock::new(|| authority("first"));
-static SECOND: LazyLock<String> = LazyLock::new(|| authority("second"));
+const NAMESPACE: &str = "openshift-service-ca";
+const BUNDLE: &str = "signing-cabundle";
 
-fn authority(name: &str) -> String {
-    let instant = |text: &str| text.parse().unwrap();
-    let spec = CertificateSpec {
-        subject: SubjectSpec::New(Subject { common_name: name.to_owned(), ..Subject::default() }),
-        usage: Usage::Signer,
-        hosts: Vec::new(),
-        validity: Validity { not_before: instant("2026-01-01T00:00:00Z"), not_after: instant("2046-01-01T00:00:00Z") },
-        key: "ECDSA P256".parse().unwrap(),
-        extensions: Vec::new(),
-    };
-    self_signed(&spec, &PrivateKey::generate(spec.key).unwrap()).unwrap().to_pem()
-}
-
-/// A cluster with a namespace, a bundle and somebody who gives it out.
+/// A cluster with a namespace, of which only the service CA is kept, and the way of the operator to it.
 struct Lab {
     cluster: Cluster,
-    stop: Option<oneshot::Sender<()>>,
-    running: tokio::task::JoinHandle<()>,
+    client: Client,
+    running: Option<(oneshot::Sender<()>, tokio::task::JoinHandle<()>)>,
 }
 
 impl Lab {
@@ -53,29 +43,53 @@ impl Lab {
         Lab::with(cluster, client).await
     }
 
-    async fn with(cluster: Cluster, client: Client) -> Lab {
+    async fn with(mut cluster: Cluster, client: Client) -> Lab {
+        let others = ["etcd", "kube-apiserver", "kube-controller-manager"];
+        cluster.view.settings.left_alone = others.map(str::to_owned).into();
         cluster.create::<Namespace>(None, json!({"metadata": {"name": SHOP}})).await;
-        let (stop, stopped) = oneshot::channel();
-        let injector = Injector::new(client, cluster.clock());
-        let running = tokio::spawn(async move { injector.run(async { drop(stopped.await) }).await });
-        Lab { cluster, stop: Some(stop), running }
+        Lab { cluster, client, running: None }
     }
 
-    async fn end(mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
-        self.running.await.unwrap();
+    fn runner(&self) -> Runner<'static> {
+        self.cluster.runner_through(self.client.clone())
+    }
+
+    fn start(&mut self) {
+        let (runner, (stop, stopped)) = (self.runner(), oneshot::channel());
+        let task = tokio::spawn(async move { runner.run(|_| {}, async { drop(stopped.await) }).await });
+        self.running = Some((stop, task));
+    }
+
+    async fn end(&mut self) {
+        let (stop, task) = self.running.take().unwrap();
+        stop.send(()).unwrap();
+        task.await.unwrap();
+    }
+
+    /// Everything that can be done now.
+    async fn once(&self) {
+        let passed = self.runner().once().await.unwrap();
+        assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+    }
+
+    /// The bundle, as it stands there.
+    async fn bundle(&self) -> Option<String> {
+        self.cluster.config_maps(NAMESPACE).get_opt(BUNDLE).await.unwrap()?.data?.remove("ca-bundle.crt")
     }
 
     async fn set_bundle(&self, text: &str) {
-        let api = self.cluster.config_maps("openshift-service-ca");
         let data = json!({"data": {"ca-bundle.crt": text}});
-        if api.get_opt("signing-cabundle").await.unwrap().is_some() {
-            api.patch("signing-cabundle", &PatchParams::default(), &Patch::Merge(&data)).await.unwrap();
-        } else {
-            let mut map = data;
-            map["metadata"] = json!({"name": "signing-cabundle"});
-            self.cluster.create::<ConfigMap>(Some("openshift-service-ca"), map).await;
-        }
+        self.cluster.config_maps(NAMESPACE).patch(BUNDLE, &PatchParams::default(), &Patch::Merge(&data)).await.unwrap();
+    }
+
+    /// Rotates the CA, and says what the bundle is then.
+    async fn rotate(&self, reason: &str) -> String {
+        let before = self.bundle().await;
+        let ask = json!({"metadata": {"annotations": {FORCE: reason}}});
+        let api = self.cluster.secrets(NAMESPACE);
+        api.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+        soon("the bundle is another", || async { self.bundle().await != before }).await;
+        self.bundle().await.unwrap()
     }
 
     async fn ask(&self, name: &str, annotation: (&str, &str), data: Value) {
@@ -121,20 +135,21 @@ fn definition() -> Value {
 }
 
 /// 42, 43: ConfigMaps.
-async fn config_maps(lab: &Lab) {
+async fn config_maps(lab: &mut Lab) {
     lab.ask("one", (INJECT, "true"), json!({"mine": "x"})).await;
     lab.ask("two", (INJECT_ALPHA, "True"), json!({})).await;
     lab.ask("none", (INJECT, "no"), json!({"mine": "x"})).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(lab.data("one").await, json!({"mine": "x"}), "without a bundle, nothing is taken away");
-    lab.set_bundle(&FIRST).await;
-    lab.map_becomes("one", json!({KEY: *FIRST})).await;
-    lab.map_becomes("two", json!({KEY: *FIRST})).await;
+    lab.once().await;
+    // Who asks for everything that can be done now has it then.
+    let first = lab.bundle().await.unwrap();
+    assert_eq!(lab.data("one").await, json!({KEY: first}));
+    assert_eq!(lab.data("two").await, json!({KEY: first}));
+    lab.start();
     // Whatever somebody adds goes again.
     let api = lab.cluster.config_maps(SHOP);
     let more = json!({"data": {"mine": "again"}});
     api.patch("one", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
-    lab.map_becomes("one", json!({KEY: *FIRST})).await;
+    lab.map_becomes("one", json!({KEY: first})).await;
     assert_eq!(lab.data("none").await, json!({"mine": "x"}));
 
     // What service accounts trust comes behind it, in one ConfigMap alone.
@@ -142,13 +157,13 @@ async fn config_maps(lab: &Lab) {
     lab.cluster.create::<ConfigMap>(Some(SHOP), roots).await;
     lab.ask(LEGACY_NAME, (INJECT_LEGACY, "true"), json!({})).await;
     lab.ask("other", (INJECT_LEGACY, "true"), json!({"mine": "x"})).await;
-    lab.map_becomes(LEGACY_NAME, json!({KEY: format!("{}roots\n", *FIRST)})).await;
+    lab.map_becomes(LEGACY_NAME, json!({KEY: format!("{first}roots\n")})).await;
     let other_roots = json!({"data": {"ca.crt": "other roots"}});
     api.patch("kube-root-ca.crt", &PatchParams::default(), &Patch::Merge(&other_roots)).await.unwrap();
-    lab.map_becomes(LEGACY_NAME, json!({KEY: format!("{}other roots\n", *FIRST)})).await;
+    lab.map_becomes(LEGACY_NAME, json!({KEY: format!("{first}other roots\n")})).await;
     let strict = json!({"metadata": {"annotations": {INJECT: "true"}}});
     api.patch(LEGACY_NAME, &PatchParams::default(), &Patch::Merge(&strict)).await.unwrap();
-    lab.map_becomes(LEGACY_NAME, json!({KEY: *FIRST})).await;
+    lab.map_becomes(LEGACY_NAME, json!({KEY: first})).await;
     assert_eq!(lab.data("other").await, json!({"mine": "x"}));
 }
 
@@ -172,7 +187,7 @@ async fn in_cluster(lab: &Lab) -> Vec<String> {
 /// 34, 44: what belongs to the whole cluster, and a new bundle for all of them.
 async fn whole_cluster(lab: &Lab) {
     let client = &lab.cluster.client;
-    lab.set_bundle(&FIRST).await;
+    let first = lab.bundle().await.unwrap();
     let service = json!({"name": "web", "namespace": SHOP});
     let spec = json!({
         "group": "shop.example.com", "version": "v1", "service": service, "groupPriorityMinimum": 1000, "versionPriority": 10,
@@ -185,10 +200,10 @@ async fn whole_cluster(lab: &Lab) {
     lab.cluster.create::<MutatingWebhookConfiguration>(None, mutating).await;
     let validating = json!({"metadata": annotated("checks"), "webhooks": hooks});
     lab.cluster.create::<ValidatingWebhookConfiguration>(None, validating).await;
-    let all = |count: usize, bundle: &'static LazyLock<String>| {
-        soon("all have the bundle", move || async move { in_cluster(lab).await == vec![bundle.to_string(); count] })
+    let all = async |count: usize, bundle: &str| {
+        soon("all have the bundle", || async { in_cluster(lab).await == vec![bundle; count] }).await;
     };
-    all(6, &FIRST).await;
+    all(6, &first).await;
 
     // Somebody changes one of them, and adds another.
     let api = Api::<ValidatingWebhookConfiguration>::all(client.clone());
@@ -197,28 +212,28 @@ async fn whole_cluster(lab: &Lab) {
     webhooks[1].client_config.ca_bundle = Some(k8s_openapi::ByteString(b"theirs".to_vec()));
     webhooks.push(serde_json::from_value(hook("three")).unwrap());
     api.replace("checks", &PostParams::default(), &found).await.unwrap();
-    all(7, &FIRST).await;
+    all(7, &first).await;
     let fields = api.get("checks").await.unwrap().metadata.managed_fields.unwrap_or_default();
     let ours = fields.iter().find(|it| it.manager.as_deref() == Some("perennial-ca-injection")).unwrap();
     assert_eq!(ours.operation.as_deref(), Some("Apply"));
     assert!(!serde_json::to_string(&ours.fields_v1).unwrap().contains("failurePolicy"), "only the field is ours");
 
     lab.ask("late", (INJECT, "true"), json!({})).await;
-    lab.map_becomes("late", json!({KEY: *FIRST})).await;
-    lab.set_bundle(&SECOND).await;
-    all(7, &SECOND).await;
-    lab.map_becomes("late", json!({KEY: *SECOND})).await;
-    // A bundle that vanishes is taken from nobody.
-    let bundles = lab.cluster.config_maps("openshift-service-ca");
-    bundles.delete("signing-cabundle", &DeleteParams::default()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    all(7, &SECOND).await;
+    lab.map_becomes("late", json!({KEY: first})).await;
+    let second = lab.rotate("a test").await;
+    all(7, &second).await;
+    lab.map_becomes("late", json!({KEY: second})).await;
+    // A bundle that vanishes is taken from nobody, and comes again.
+    let bundles = lab.cluster.config_maps(NAMESPACE);
+    bundles.delete(BUNDLE, &DeleteParams::default()).await.unwrap();
+    soon("it is there again", || async { lab.bundle().await.is_some() }).await;
+    all(7, &lab.bundle().await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn who_asks_is_given_the_bundle() {
-    let lab = Lab::new(Cluster::embedded().await).await;
-    config_maps(&lab).await;
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    config_maps(&mut lab).await;
     whole_cluster(&lab).await;
     lab.end().await;
 }
@@ -227,11 +242,11 @@ async fn who_asks_is_given_the_bundle() {
 async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
     // With the rights that it needs, and no others.
     let cluster = Cluster::real().await;
-    let objects = rbac::injection("default");
+    let objects = rbac::objects_for(Catalog::builtin(), "default", &[Component::ServiceCa]);
     cluster.apply(&objects).await;
     let (client, asked) = rights::recorded(cluster.client_as_account("default", rbac::NAME).await);
-    let lab = Lab::with(cluster, client).await;
-    config_maps(&lab).await;
+    let mut lab = Lab::with(cluster, client).await;
+    config_maps(&mut lab).await;
     whole_cluster(&lab).await;
 
     // What a server does not take is said, and given as soon as it does.
@@ -239,7 +254,6 @@ async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
         "group": "late.example.com", "version": "v1", "insecureSkipTLSVerify": true,
         "service": {"name": "web", "namespace": SHOP}, "groupPriorityMinimum": 1000, "versionPriority": 10,
     });
-    lab.set_bundle(&FIRST).await;
     let metadata = annotated("v1.late.example.com");
     lab.cluster.create::<APIService>(None, json!({"metadata": metadata, "spec": spec})).await;
     let events = Api::<Event>::namespaced(lab.cluster.client.clone(), "default");
@@ -254,17 +268,107 @@ async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
     let api = Api::<APIService>::all(lab.cluster.client.clone());
     let secure = json!({"spec": {"insecureSkipTLSVerify": false}});
     api.patch("v1.late.example.com", &PatchParams::default(), &Patch::Merge(&secure)).await.unwrap();
-    let wanted = BASE64_STANDARD.encode(FIRST.as_bytes());
-    let api = Arc::new(api);
-    soon("it is given", || {
-        let (api, wanted) = (api.clone(), wanted.clone());
-        async move {
-            let found = serde_json::to_value(api.get("v1.late.example.com").await.unwrap()).unwrap();
-            found["spec"]["caBundle"] == json!(wanted)
-        }
+    let wanted = json!(BASE64_STANDARD.encode(lab.bundle().await.unwrap()));
+    soon("it is given", || async {
+        serde_json::to_value(api.get("v1.late.example.com").await.unwrap()).unwrap()["spec"]["caBundle"] == wanted
     })
     .await;
     lab.end().await;
+    let role = |it: &&Value| it["metadata"]["name"] == "perennial-ca-injection";
+    let needed = rights::kinds(&rights::granted(&objects.iter().filter(role).cloned().collect::<Vec<_>>()));
     let asked = rights::kinds(&asked.lock().unwrap());
-    assert_eq!(asked, rights::kinds(&rights::granted(&objects)), "asked for, and granted");
+    assert!(!needed.is_empty());
+    let idle: Vec<&String> = needed.difference(&asked).collect();
+    assert!(idle.is_empty(), "granted and never used: {idle:?}");
+    let granted = rights::kinds(&rights::granted(&objects));
+    let beyond: Vec<&String> = asked.difference(&granted).collect();
+    assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    // Everything that is written for somebody who asks.
+    let given: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (client, written) = (lab.cluster.client.clone(), given.clone());
+    lab.client = Client::new(
+        service_fn(move |request: Request<Body>| {
+            let (client, written) = (client.clone(), written.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let bytes = body.collect_bytes().await.unwrap();
+                if parts.method == Method::PUT && parts.uri.path().ends_with("/namespaces/shop/configmaps/one") {
+                    let map: ConfigMap = serde_json::from_slice(&bytes).unwrap();
+                    written.lock().unwrap().push(map.data.unwrap().remove(KEY).unwrap());
+                }
+                client.send(Request::from_parts(parts, Body::from(bytes.to_vec()))).await
+            }
+        }),
+        "default",
+    );
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    let ours = lab.bundle().await.unwrap();
+    let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
+    lab.start();
+    for (mistake, right) in [("no bundle", vec![&ours]), (&theirs, vec![&ours, &theirs])] {
+        lab.set_bundle(mistake).await;
+        let is_right = |text: &str| right.iter().all(|it| text.contains(it.as_str()));
+        soon("it is set right", || async { is_right(&lab.bundle().await.unwrap()) }).await;
+        lab.map_becomes("one", json!({KEY: lab.bundle().await.unwrap()})).await;
+    }
+    lab.end().await;
+    let given = given.lock().unwrap();
+    assert_eq!(given.len(), 2, "the first, and what it was set right to: {given:#?}");
+    assert!(given.iter().all(|text| text.contains(&ours)), "{given:#?}");
+}
+
+#[tokio::test]
+async fn what_another_operator_keeps_is_given_out_by_it() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    let day = SignedDuration::from_hours(24);
+    let ca = Minted::authority("theirs", lab.cluster.now() - day, day * 700);
+    let as_them = PostParams { field_manager: Some("service-ca-operator".to_owned()), ..PostParams::default() };
+    let secret = json!({"metadata": {"name": "signing-key"}, "type": "kubernetes.io/tls", "data": ca.data()});
+    let secret = serde_json::from_value(secret).unwrap();
+    lab.cluster.secrets(NAMESPACE).create(&as_them, &secret).await.unwrap();
+    let bundle = ca.certificate.to_pem();
+    let map = json!({"metadata": {"name": BUNDLE}, "data": {"ca-bundle.crt": bundle}});
+    let map = serde_json::from_value(map).unwrap();
+    lab.cluster.config_maps(NAMESPACE).create(&as_them, &map).await.unwrap();
+    lab.ask("one", (INJECT, "true"), json!({"mine": "x"})).await;
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({"mine": "x"}));
+    // Nor by somebody who is told to leave the component alone.
+    lab.cluster.view.settings.taken_over.insert("service-ca".to_owned());
+    lab.cluster.view.settings.left_alone.insert("service-ca".to_owned());
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({"mine": "x"}));
+    lab.cluster.view.settings.left_alone.remove("service-ca");
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({KEY: bundle}));
+}
+
+#[tokio::test]
+async fn who_cannot_be_watched_holds_up_nobody_else() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    let refuse = |method: &Method, path: &str| {
+        let is_it = *method == Method::GET && path.ends_with("/apiservices");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    };
+    lab.client = lab.cluster.way(refuse);
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({KEY: lab.bundle().await.unwrap()}));
+    lab.start();
+    soon("it is said", || async {
+        let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
+        status == "True" && message.contains("apiservices cannot be watched")
+    })
+    .await;
+    lab.end().await;
+    lab.client = lab.cluster.client.clone();
+    lab.start();
+    soon("it is well", || async { condition(&lab.cluster, "service-ca", "Degraded").await.0 == "False" }).await;
+    lab.end().await;
 }

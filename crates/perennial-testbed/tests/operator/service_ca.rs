@@ -23,3 +23,4 @@ mod asked;
 mod lab;
 mod repair;
 mod rotation;
+mod unmanaged;

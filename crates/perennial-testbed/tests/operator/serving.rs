@@ -24,5 +24,6 @@ mod made;
 mod obstacles;
 mod shop;
 mod troubles;
+mod vain;
 
 pub(crate) use shop::{Running, Shop};

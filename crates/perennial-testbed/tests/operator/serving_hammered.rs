@@ -10,11 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::ResourceExt;
 use kube_client::api::ListParams;
 use perennial_core::injection::{INJECT, KEY};
-use perennial_operator::inject::Injector;
 use serde_json::json;
-use tokio::sync::oneshot;
 
-use crate::cluster::{Cluster, soon};
+use crate::cluster::Cluster;
 use crate::hammer::Age::{New, Old};
 use crate::hammer::{Age, Failure, Hammer, Stack, Tally, stack};
 use crate::serving::{Running, Shop};
@@ -85,10 +83,7 @@ async fn hammered(cluster: Cluster, services: usize, trust: Trust) -> Outcome {
     shop.cluster.create::<ConfigMap>(Some("shop"), wish).await;
     shop.once().await;
     let running = Running::start(&shop.cluster);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let injector = Injector::new(shop.cluster.client.clone(), shop.cluster.clock());
-    let injecting = tokio::spawn(async move { injector.run(async { drop(stopped.await) }).await });
-    soon("the bundle is injected", || async { injected(&shop).await.is_some() }).await;
+    assert!(injected(&shop).await.is_some());
 
     let scene = Scene::new(shop, services, trust).await;
     let started = Instant::now();
@@ -143,8 +138,6 @@ async fn hammered(cluster: Cluster, services: usize, trust: Trust) -> Outcome {
         sum.failed,
     );
     tell(&told);
-    stop.send(()).unwrap();
-    injecting.await.unwrap();
     running.end().await;
     Outcome { failed_at_last: failed(&tallies) - before, services: tallies, told }
 }

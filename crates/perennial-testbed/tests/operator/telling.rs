@@ -14,7 +14,7 @@ use perennial_api::annotations::FORCE;
 use perennial_api::config::ClusterOperator;
 use perennial_api::pki::Pki;
 use perennial_core::catalog::Component;
-use perennial_operator::status::{self, Circumstances, Claim};
+use perennial_operator::status::{self, Asking, Circumstances, Claim};
 use perennial_testbed::check::promtool_check_metrics;
 use serde_json::json;
 
@@ -149,7 +149,13 @@ async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
 /// What is claimed of a component from a look, before anything is written.
 async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
     let (observation, report) = cluster.keeper().look().await.unwrap();
-    let circumstances = Circumstances { observation: &observation, report: &report, failed: &[] };
+    let circumstances = Circumstances {
+        observation: &observation,
+        report: &report,
+        failed: &[],
+        troubles: &[],
+        services: &Asking::default(),
+    };
     let claims = status::claims(&PLANNER, component, &circumstances).unwrap();
     claims.into_iter().find(|claim| claim.type_ == type_).unwrap()
 }

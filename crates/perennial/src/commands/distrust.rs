@@ -105,6 +105,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 fn meant(planner: &Planner<'_>, snapshot: &Snapshot) -> anyhow::Result<Distrust> {
     let component = Component::ServiceCa.owner();
     ensure!(!snapshot.settings.left_alone.contains(component), "{component} is not kept here");
+    ensure!(
+        !snapshot.settings.frozen.contains(service_ca::ROW),
+        "{component} is left as it is: ServiceCA cluster is not Managed, or cannot be read"
+    );
     Distrust::of_service_ca(planner, snapshot).context("there is no service CA that could be read")
 }
 

@@ -30,10 +30,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMPONENTS", value_delimiter = ',', value_parser = COMPONENTS)]
     controllers: Vec<String>,
 
-    /// Also for `perennial run --inject-service-ca`
-    #[arg(long)]
-    inject_service_ca: bool,
-
     /// Also for `perennial run --publish-service-ca`
     #[arg(long)]
     publish_service_ca: bool,
@@ -46,14 +42,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let components: Vec<Component> = KEPT.into_iter().filter(is_kept).collect();
     let mut objects = rbac::objects_for(Catalog::builtin(), &args.namespace, &components);
     objects.push(rbac::metrics_reader());
-    if args.inject_service_ca {
-        objects.extend(rbac::injection(&args.namespace));
-    }
     if args.publish_service_ca {
         objects.extend(rbac::publication(&args.namespace));
     }
-    let flags = [("--inject-service-ca", args.inject_service_ca), ("--publish-service-ca", args.publish_service_ca)];
-    let mut more: Vec<&str> = flags.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect();
+    let mut more: Vec<&str> = args.publish_service_ca.then_some("--publish-service-ca").into_iter().collect();
     let controllers = format!("--controllers={}", args.controllers.join(","));
     if !args.controllers.is_empty() {
         more.push(&controllers);

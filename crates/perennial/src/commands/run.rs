@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
 use perennial_operator::brief;
-use perennial_operator::inject::{Injector, Publisher};
+use perennial_operator::inject::Publisher;
 use perennial_operator::lease::Leadership;
 use perennial_operator::pass::{Clock, Passed};
 use perennial_operator::run::{RunError, Runner};
@@ -47,11 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Give the CA bundle of Services to everybody who asks for it by an annotation, instead of whoever did so before
-    #[arg(long, conflicts_with = "once")]
-    inject_service_ca: bool,
-
-    /// Make the ConfigMap `openshift-service-ca.crt`, which asks for that bundle, in every namespace that has none: where
+    /// Make the ConfigMap `openshift-service-ca.crt`, which asks for the CA bundle of Services, in every namespace that has none: where
     /// pods expect it, and no kube-controller-manager of OpenShift makes it
     #[arg(long, conflicts_with = "once")]
     publish_service_ca: bool,
@@ -110,7 +106,6 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     if args.once {
         return once(&runner, &mut leadership, told, out).await;
     }
-    let injector = args.inject_service_ca.then(|| Injector::new(client.clone(), Arc::new(clock::now)));
     let publisher = args.publish_service_ca.then(|| Publisher::new(client.clone(), Arc::new(clock::now)));
     let probes = Probes::bind(&args.probes).await?;
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
@@ -126,7 +121,6 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let mut is_lost = false;
     if is_leading {
         let (stopping, mut stopped) = watch::channel(false);
-        let mut stopped_too = stopped.clone();
         let stop = async {
             tokio::select! {
                 () = &mut told => {}
@@ -134,17 +128,12 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
             }
             stopping.send_replace(true);
         };
-        let inject = async {
-            if let Some(injector) = &injector {
-                injector.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
-            }
-        };
         let publish = async {
             if let Some(publisher) = &publisher {
-                publisher.run(async { drop(stopped_too.wait_for(|it| *it).await) }).await;
+                publisher.run(async { drop(stopped.wait_for(|it| *it).await) }).await;
             }
         };
-        tokio::join!(runner.run(|_| {}, stop), inject, publish);
+        tokio::join!(runner.run(|_| {}, stop), publish);
     }
     info!("stopping");
     probes.abort();

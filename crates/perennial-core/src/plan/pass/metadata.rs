@@ -43,7 +43,8 @@ impl Pass<'_, '_> {
         for slot in &self.snapshot().undescribed {
             let object = slot.object_text();
             let Some((name, component)) = self.kept_in(slot) else { continue };
-            if self.is_written(object) || self.is_left_alone(component) || self.snapshot().mistyped.contains(slot) {
+            if self.is_written(object) || self.is_left_alone(name, component) || self.snapshot().mistyped.contains(slot)
+            {
                 continue;
             }
             match self.unblocked(slot).and_then(|()| self.uncontested(slot)) {

@@ -78,9 +78,9 @@ impl<'a, 'c> Pass<'a, 'c> {
         self.report.waiting.push(Pending { slot: slot.clone(), name, reason, waiting });
     }
 
-    /// Whether somebody else writes this component's objects; then nothing of it is touched.
+    /// Whether somebody else writes this component's objects, or somebody wants them as they are; then nothing of it is touched.
     fn is_foreign(&mut self, slot: &Slot, name: &'static str, component: Component) -> bool {
-        if self.snapshot().settings.left_alone.contains(component.owner()) {
+        if self.snapshot().settings.leaves(component, name) {
             return true;
         }
         let found = self.foreign.iter().find(|(foreign, ..)| *foreign == component);
@@ -90,8 +90,8 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 
     /// The same for what is not due by itself, and not worth a word.
-    fn is_left_alone(&self, component: Component) -> bool {
-        self.snapshot().settings.left_alone.contains(component.owner())
+    fn is_left_alone(&self, name: &str, component: Component) -> bool {
+        self.snapshot().settings.leaves(component, name)
             || self.foreign.iter().any(|(foreign, ..)| *foreign == component)
     }
 

@@ -9,6 +9,7 @@ mod etcd;
 mod fixture;
 mod forecast;
 mod foreign;
+mod frozen;
 mod gates;
 mod look;
 mod lost;

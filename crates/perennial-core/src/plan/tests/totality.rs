@@ -101,6 +101,11 @@ fn settings_about_what_there_is_not_are_refused() {
         "the snapshot's settings.forced names \"day1/root-ca\", which is no row of the running cluster: accepted is a row \
          of its catalog",
     );
+    check(
+        |it| it.settings.frozen.extend(["signing-cabundel".to_owned()]),
+        "the snapshot's settings.frozen names \"signing-cabundel\", which is no row or bundle of the running cluster: accepted \
+         is a row or bundle of its catalog; did you mean \"signing-cabundle\"?",
+    );
     let consent = |edge: &'static str| move |it: &mut Snapshot| it.settings.consent.extend([edge.to_owned()]);
     check(
         consent("kubectl accept external-loadbalancer-serving-certkey of kube-apiserver"),
@@ -131,6 +136,7 @@ fn settings_about_what_there_is_are_accepted() {
     let wiring = builtin().wiring();
     snapshot.settings.forced.insert("etcd-peer-<node>".to_owned(), "test".to_owned());
     snapshot.settings.taken_over.insert("service-ca".to_owned());
+    snapshot.settings.frozen.extend(["signing-key", "signing-cabundle"].map(str::to_owned));
     snapshot.settings.consent.extend(wiring.edges().iter().map(|edge| edge.name.to_string()));
     // A node or a Service that has gone is no reason to stop.
     let service = wiring.edges().iter().find(|edge| edge.row == "service-serving").unwrap();

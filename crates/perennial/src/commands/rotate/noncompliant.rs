@@ -61,8 +61,8 @@ fn stand(planner: &Planner<'static>, observation: &Observation, args: &Args) -> 
     }
     let report = planner.plan(&observation.snapshot, &Scope::All);
     let entries = inventory(planner, &observation.snapshot, &report);
-    let alone = &observation.snapshot.settings.left_alone;
-    let kept = entries.iter().filter(|entry| !alone.contains(entry.row.component.owner()));
+    let settings = &observation.snapshot.settings;
+    let kept = entries.iter().filter(|entry| !settings.leaves(entry.row.component, entry.row.id));
     let found: Vec<Wrong> = kept.filter_map(|entry| wrong(entry, &observation.library)).collect();
     let candidates: Vec<Candidate<'_>> = found.iter().map(|it| Candidate { row: it.row, slot: &it.slot }).collect();
     let wave = wave(&candidates, &observation.snapshot, &args.reason, args.at_once.get());
