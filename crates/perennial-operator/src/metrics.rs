@@ -44,6 +44,8 @@ pub struct Metrics<'c> {
     service_ca_expiry: Gauge,
     /// Services that ask for a certificate, and those of them who do so in vain.
     asking: (Gauge, Gauge),
+    /// When the first of their certificates ends.
+    first_expiry: Gauge,
     /// Where those are counted.
     services: OnceLock<Arc<Index>>,
     clock: Clock,
@@ -123,6 +125,9 @@ impl<'c> Metrics<'c> {
         let help =
             "Services that ask for a serving certificate and cannot have it, because something stands in the way";
         registry.register("perennial_serving_services_blocked", help, asking.1.clone());
+        let first_expiry = Gauge::default();
+        let help = "When the first of the serving certificates of Services expires; 0 where there are none";
+        registry.register("perennial_serving_first_expiry_timestamp_seconds", help, first_expiry.clone());
         let started = clock();
         Metrics {
             catalog,
@@ -134,6 +139,7 @@ impl<'c> Metrics<'c> {
             next_rotation,
             service_ca_expiry,
             asking,
+            first_expiry,
             services: OnceLock::new(),
             clock,
             last_pass: AtomicI64::new(i64::MIN),
@@ -155,6 +161,8 @@ impl<'c> Metrics<'c> {
         for (gauge, count) in [(&self.asking.0, all), (&self.asking.1, blocked)] {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        let first = self.services.get().and_then(|index| index.first_end());
+        self.first_expiry.set(first.map_or(0, |at| at.as_second()));
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(classic(&text))

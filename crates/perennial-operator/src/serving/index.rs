@@ -329,7 +329,11 @@ impl Index {
             return;
         }
         // What is somebody else's, or cannot be read, stands for nobody.
-        let class = found.presents.map(|(class, end)| (state.class(class), end));
+        let class = match found.presents {
+            Presents::Unknown => state.services.get(name).and_then(|entry| entry.class.clone()),
+            Presents::Nothing => None,
+            Presents::This(class, end) => Some((state.class(class), end)),
+        };
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
         entry.blocked = found.blocked.map(String::into_boxed_str);
@@ -397,6 +401,11 @@ impl Index {
         state.services.iter().filter_map(|(name, entry)| Some((name.clone(), why(entry)?))).take(few).collect()
     }
 
+    /// When the first of their certificates ends; none where there are none.
+    pub fn first_end(&self) -> Option<Timestamp> {
+        self.lock().services.values().filter_map(|entry| Some(entry.class.as_ref()?.1)).min()
+    }
+
     /// Whether everybody has been looked at, at least once.
     pub fn is_known(&self) -> bool {
         let state = &mut *self.lock();
@@ -429,11 +438,22 @@ impl Index {
     }
 }
 
+/// What a Service presents.
+#[derive(Debug, Default)]
+pub(super) enum Presents {
+    /// Nobody could look: probably what it did before.
+    #[default]
+    Unknown,
+    /// Nothing that is ours, or that can be read.
+    Nothing,
+    /// A certificate of this kind, which ends then.
+    This(Class, Timestamp),
+}
+
 /// What came of looking at a Service.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// How the certificate in its Secret is verified, and when it ends.
-    pub(super) presents: Option<(Class, Timestamp)>,
+    pub(super) presents: Presents,
     /// When a certificate was issued, where one was.
     pub(super) issued_at: Option<Timestamp>,
     /// The version of its Secret, where that is as it should be.
@@ -645,7 +665,7 @@ mod tests {
         index.service(service("other", "u2"));
         let presents = |chain: &[&str], end: i64| {
             let chain = chain.iter().map(|id| CertificateId((*id).into())).collect();
-            let presents = Some((Class { signed_by: None, chain }, Timestamp::from_second(end).unwrap()));
+            let presents = Presents::This(Class { signed_by: None, chain }, Timestamp::from_second(end).unwrap());
             Found { presents, ..right("7") }
         };
         let standing =
@@ -655,10 +675,16 @@ mod tests {
         assert_eq!(standing(), ["other"]);
         index.found(&named("web"), "u1", presents(&["a", "b"], 1));
         assert_eq!(standing(), ["other", "web"]);
+        let first = |seconds: i64| Timestamp::from_second(seconds).ok();
+        assert_eq!(index.first_end(), first(1));
+        // Where nobody could look, it is what it was.
+        index.found(&named("web"), "u1", Found::default());
+        assert_eq!((standing().len(), index.lock().classes.len()), (2, 2));
         // A kind that nobody has any more is forgotten.
         index.found(&named("web"), "u1", presents(&["a"], 3));
         assert_eq!((standing(), index.lock().classes.len()), (vec!["web".to_owned()], 1));
-        index.found(&named("other"), "u2", right("8"));
+        index.found(&named("other"), "u2", Found { presents: Presents::Nothing, ..right("8") });
+        assert_eq!(index.first_end(), first(3));
         index.service_gone(&service("web", "u1").metadata);
         assert_eq!((standing(), index.lock().classes.len()), (Vec::new(), 0));
     }

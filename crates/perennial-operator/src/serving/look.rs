@@ -25,7 +25,7 @@ use tracing::info;
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Class, Found, Subject};
+use super::index::{Class, Found, Presents, Subject};
 use super::{Outcome, Serving};
 use crate::act::TLS;
 use crate::library::Library;
@@ -57,8 +57,8 @@ struct Made {
 enum Trouble {
     /// Somebody was faster.
     Changed,
-    /// Something is in the way that people should know of.
-    Obstacle(String),
+    /// Something is in the way that people should know of; and what is presented meanwhile.
+    Obstacle(String, Presents),
     /// Something went wrong that passes.
     Passing(String),
     /// Its namespace is on its way out.
@@ -67,7 +67,11 @@ enum Trouble {
 
 impl From<Obstacle> for Trouble {
     fn from(obstacle: Obstacle) -> Trouble {
-        Trouble::Obstacle(obstacle.to_string())
+        let presents = match obstacle {
+            Obstacle::Name { .. } | Obstacle::Owned { .. } => Presents::Nothing,
+            Obstacle::Type { .. } | Obstacle::Immutable { .. } => Presents::Unknown,
+        };
+        Trouble::Obstacle(obstacle.to_string(), presents)
     }
 }
 
@@ -77,7 +81,7 @@ impl From<Error> for Trouble {
             Error::Api(status) if status.code == 409 => Trouble::Changed,
             error if is_ending(error) => Trouble::Ending,
             Error::Api(status) if ![401, 408, 429].contains(&status.code) && (400..500).contains(&status.code) => {
-                Trouble::Obstacle(brief(&error))
+                Trouble::Obstacle(brief(&error), Presents::Unknown)
             }
             _ => Trouble::Passing(brief(&error)),
         }
@@ -109,10 +113,10 @@ struct Read {
 
 impl Read {
     /// How the certificate in it is verified, and when it ends.
-    fn presents(&self, now: Timestamp) -> Option<(Class, Timestamp)> {
-        let state = self.state.present()?;
+    fn presents(&self, now: Timestamp) -> Presents {
+        let Some(state) = self.state.present() else { return Presents::Nothing };
         let is_alive = |id: &CertificateId| self.library.get(id).is_some_and(|it| it.facts().validity.contains(now));
-        Some((class(state, is_alive), state.certificate.validity.not_after))
+        Presents::This(class(state, is_alive), state.certificate.validity.not_after)
     }
 }
 
@@ -124,7 +128,7 @@ fn class(state: &SecretState, is_alive: impl Fn(&CertificateId) -> bool) -> Clas
 /// What was done about a Service.
 struct Done {
     /// How the certificate in the Secret is verified now, and when it ends.
-    presents: Option<(Class, Timestamp)>,
+    presents: Presents,
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
@@ -178,16 +182,17 @@ impl Serving<'_> {
                 Outcome::Failed(why)
             }
             // Whoever else keeps them says so themselves.
-            Err(Trouble::Obstacle(why)) if !base.is_ours() => {
-                let found = Found { blocked: Some(why), next: Timestamp::MAX, ..Found::default() };
+            Err(Trouble::Obstacle(why, presents)) if !base.is_ours() => {
+                let found = Found { presents, blocked: Some(why), next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Waits
             }
-            Err(Trouble::Obstacle(why)) => {
+            Err(Trouble::Obstacle(why, presents)) => {
                 let changes = serving::failed(&subject.written, &why);
                 // It is told by an event in any case.
                 let written = self.annotate(name, &uid, changes).await.ok().flatten();
-                let found = Found { written, blocked: Some(why.clone()), next: Timestamp::MAX, ..Found::default() };
+                let blocked = Some(why.clone());
+                let found = Found { presents, written, blocked, next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Blocked { uid, why }
             }
@@ -196,7 +201,7 @@ impl Serving<'_> {
 
     /// Reads, decides, and writes where that is to be done.
     async fn attend(&self, name: &ObjectName, subject: &Subject, base: &Base, is_again: bool) -> Result<Done, Trouble> {
-        let request = subject.request.as_ref().map_err(|obstacle| Trouble::Obstacle(obstacle.to_string()))?;
+        let request = subject.request.as_ref().map_err(|obstacle| Trouble::from((**obstacle).clone()))?;
         let slot = Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: request.secret.clone() });
         // Where it is there all the same, creating it says so.
         let known = match (is_again, subject.is_probably_absent) {
@@ -226,7 +231,7 @@ impl Serving<'_> {
             return self.issue(base, subject, request, snapshot, read, (step, issue)).await;
         }
         if let Some(why) = obstacle(&report, &slot) {
-            return Err(Trouble::Obstacle(why));
+            return Err(Trouble::Obstacle(why, Presents::Unknown));
         }
         let is_waiting = !report.waiting.is_empty();
         self.keep(subject, request, &slot, read, report.next_look, is_waiting).await
@@ -319,7 +324,7 @@ impl Serving<'_> {
         let issuer = certificate.facts().issuer.common_name();
         let next = self.next_look(&state, &wanted.instance, &snapshot);
         let issued_at = Some(snapshot.taken_at);
-        let presents = Some((class(&state, |_| true), state.certificate.validity.not_after));
+        let presents = Presents::This(class(&state, |_| true), state.certificate.validity.not_after);
         Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
     }
 

@@ -164,6 +164,10 @@ async fn what_is_made_is_counted(cluster: Cluster) {
     };
     assert_eq!(value("openshift_pki_certificate_generated_total"), "2");
     assert_eq!(value("openshift_pki_certificate_generation_duration_seconds_count"), "2");
+    let ends = [shop.served("web-tls").await, shop.served("other-tls").await]
+        .map(|served| served.leaf().facts().validity.not_after);
+    let first = ends.into_iter().min().unwrap().as_second();
+    assert!(text.contains(&format!("\nperennial_serving_first_expiry_timestamp_seconds {first}\n")), "{text}");
 }
 
 /// It is replaced in time, whatever is written down, and never outlives its signer.
