@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::ROTATION_BASE;
 use crate::observe::KEPT;
+use crate::service_ca::SINGLETON;
 
 /// What everything of ours is called.
 pub const NAME: &str = "perennial";
@@ -228,22 +229,31 @@ impl Reach {
 
 fn cluster_role(components: &[Component]) -> Value {
     let owners = || components.iter().map(|it| it.owner());
+    let keeps_service_ca = components.contains(&Component::ServiceCa);
     let mut operators = vec!["kubeapiservers", "kubecontrollermanagers"];
-    operators.extend(components.contains(&Component::ServiceCa).then_some("servicecas"));
+    operators.extend(keeps_service_ca.then_some("servicecas"));
+    let mut rules = vec![
+        rule("", &["nodes"], &["list", "watch"]),
+        rule(
+            "config.openshift.io",
+            &["pkis", "infrastructures", "networks", "featuregates"],
+            &["get", "list", "watch"],
+        ),
+        rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
+        rule("config.openshift.io", &["clusteroperators"], &["create"]),
+        named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
+        named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),
+        // Who asks for metrics, and whether they may.
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ];
+    if keeps_service_ca {
+        rules.push(named("operator.openshift.io", &["servicecas/status"], &["update"], [SINGLETON]));
+    }
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": NAME},
-        "rules": [
-            rule("", &["nodes"], &["list", "watch"]),
-            rule("config.openshift.io", &["pkis", "infrastructures", "networks", "featuregates"], &["get", "list", "watch"]),
-            rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
-            rule("config.openshift.io", &["clusteroperators"], &["create"]),
-            named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
-            named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),
-            // Who asks for metrics, and whether they may.
-            rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
-            rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
-        ],
+        "rules": rules,
     })
 }
 

@@ -10,7 +10,8 @@ use perennial_core::snapshot::Settings;
 
 use crate::observe::{Trouble, said, single};
 
-const SINGLETON: &str = "cluster";
+/// What the resource is called.
+pub(crate) const SINGLETON: &str = "cluster";
 /// Where the CA is.
 pub(crate) const NAMESPACE: &str = "openshift-service-ca";
 const VALIDITY: &str = "spec.unsupportedConfigOverrides.caConfig.validityDurationForTesting";

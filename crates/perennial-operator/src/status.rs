@@ -9,6 +9,7 @@ use kube_client::{Api, Client, Error};
 use perennial_api::condition::Condition;
 use perennial_api::config::ClusterOperator;
 use perennial_api::config::cluster_operator::{ClusterOperatorSpec, OperandVersion};
+use perennial_api::operator::ServiceCA;
 use perennial_core::catalog::{BundleHome, Catalog, Component, Day, ObjectName, Signer};
 use perennial_core::plan::{Planner, Report, Step};
 use perennial_core::rules::{Observed, Waiting};
@@ -18,6 +19,7 @@ use perennial_core::verify::{self, Checked, State};
 use crate::FIELD_MANAGER;
 use crate::act::ActError;
 use crate::observe::{Observation, Trouble};
+use crate::service_ca;
 use crate::serving::Index;
 use crate::tell::{self, component_named};
 
@@ -272,25 +274,50 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     };
     let status = operator.status.get_or_insert_default();
     let before = status.clone();
+    claimed(&mut status.conditions, claims, now);
+    let is_ours = !is_theirs(claims);
+    if is_ours {
+        set_version(&mut status.versions);
+    }
+    if *status != before {
+        api.replace_status(name, &parameters(), &operator).await?;
+    }
+    match component {
+        Component::ServiceCa if is_ours => report_service_ca(client, claims, now).await,
+        _ => Ok(()),
+    }
+}
+
+/// Writes the same to `ServiceCA`, where people look who configure it there.
+async fn report_service_ca(client: &Client, claims: &[Claim], now: Timestamp) -> Result<(), Error> {
+    let api = Api::<ServiceCA>::all(client.clone());
+    let Some(mut found) = api.get_opt(service_ca::SINGLETON).await? else { return Ok(()) };
+    let status = found.status.get_or_insert_default();
+    let before = status.clone();
+    claimed(&mut status.operator.conditions, claims, now);
+    if *status == before {
+        return Ok(());
+    }
+    api.replace_status(service_ca::SINGLETON, &parameters(), &found).await.map(drop)
+}
+
+/// Who has nothing to say but that they stand back has nothing to do with it.
+fn is_theirs(claims: &[Claim]) -> bool {
+    claims.iter().all(|claim| claim.type_ == STANDS_BACK)
+}
+
+/// Puts what is claimed among the conditions that are there. Those of others stay.
+fn claimed(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
     let mut found: BTreeMap<String, Condition> =
-        status.conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
-    let stands_back = |claim: &Claim| claim.type_ == STANDS_BACK;
-    if !claims.iter().any(stands_back) {
+        conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
+    if !claims.iter().any(|claim| claim.type_ == STANDS_BACK) {
         found.remove(STANDS_BACK);
     }
     for claim in claims {
         let old = found.get(&claim.type_);
         found.insert(claim.type_.clone(), condition(claim, old, now));
     }
-    status.conditions = found.into_values().collect();
-    // Who has nothing else to say has nothing to do with it.
-    if !claims.iter().all(stands_back) {
-        set_version(&mut status.versions);
-    }
-    if *status == before {
-        return Ok(());
-    }
-    api.replace_status(name, &parameters(), &operator).await.map(drop)
+    *conditions = found.into_values().collect();
 }
 
 /// Ours is always there. What is called that of the operator is ours where nobody else's was there before: whoever upgrades clusters

@@ -1,13 +1,13 @@
 //! Hears when something changes that decisions rest on. Only metadata is watched, so that no key is ever kept.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{StreamExt, future};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube_client::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube_client::core::{NamespaceResourceScope, ObjectMeta, PartialObjectMeta};
 use kube_client::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
@@ -63,7 +63,7 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     changes.push(whole::<KubeAPIServer>(&client));
     changes.push(whole::<KubeControllerManager>(&client));
     if watched.service_ca {
-        changes.push(whole::<ServiceCA>(&client));
+        changes.push(specified::<ServiceCA>(&client));
     }
     while let Some(()) = changes.next().await {
         wake.notify_one();
@@ -95,6 +95,31 @@ where
     changes(Api::<PartialObjectMeta<K>>::all(client.clone()), |_| true)
 }
 
+/// Of which somebody changed more than the status: that is ours to write, and no reason to look.
+fn specified<K>(client: &Client) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut seen = BTreeMap::new();
+    let is_change = move |event: &Event<PartialObjectMeta<K>>| match event {
+        Event::Apply(object) => is_new(&mut seen, &object.metadata),
+        Event::InitApply(object) => {
+            is_new(&mut seen, &object.metadata);
+            false
+        }
+        Event::Delete(_) | Event::InitDone => true,
+        Event::Init => false,
+    };
+    heard(Api::<PartialObjectMeta<K>>::all(client.clone()), watcher::Config::default(), is_change)
+}
+
+/// Notes which generation of an object was heard of, and says whether it is another than before.
+fn is_new(seen: &mut BTreeMap<String, i64>, metadata: &ObjectMeta) -> bool {
+    let uid = metadata.uid.clone().unwrap_or_default();
+    let generation = metadata.generation.unwrap_or_default();
+    seen.insert(uid, generation) != Some(generation)
+}
+
 fn changes<K>(
     api: Api<PartialObjectMeta<K>>,
     is_ours: impl Fn(&PartialObjectMeta<K>) -> bool + Send + 'static,
@@ -113,13 +138,26 @@ fn selected<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let events = watcher(api, config).default_backoff();
+    let is_change = move |event: &Event<PartialObjectMeta<K>>| match event {
+        Event::Apply(object) | Event::Delete(object) => is_ours(object),
+        // What was there at the beginning was looked at; after an interruption something may have happened.
+        Event::InitDone => true,
+        Event::Init | Event::InitApply(_) => false,
+    };
+    heard(api, config, is_change)
+}
+
+fn heard<K>(
+    api: Api<PartialObjectMeta<K>>,
+    config: watcher::Config,
+    mut is_change: impl FnMut(&Event<PartialObjectMeta<K>>) -> bool + Send + 'static,
+) -> BoxStream<'static, ()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let change = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
         let is_change = match event {
-            Ok(Event::Apply(object) | Event::Delete(object)) => is_ours(&object),
-            // What was there at the beginning was looked at; after an interruption something may have happened.
-            Ok(Event::InitDone) => true,
-            Ok(Event::Init | Event::InitApply(_)) => false,
+            Ok(event) => is_change(&event),
             Err(error) => {
                 debug!(%error, "a watch was interrupted");
                 false
@@ -127,7 +165,7 @@ where
         };
         future::ready(is_change.then_some(()))
     };
-    events.filter_map(change).boxed()
+    watcher(api, config).default_backoff().filter_map(change).boxed()
 }
 
 #[cfg(test)]
@@ -136,6 +174,21 @@ mod tests {
     use perennial_core::catalog::{Catalog, ClusterFacts};
 
     use super::*;
+
+    #[test]
+    fn what_is_written_to_a_status_is_nothing_new() {
+        let object = |uid: &str, generation: i64, version: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            generation: Some(generation),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let mut seen = BTreeMap::new();
+        assert!(is_new(&mut seen, &object("a", 1, "1")));
+        assert!(!is_new(&mut seen, &object("a", 1, "2")));
+        assert!(is_new(&mut seen, &object("a", 2, "3")));
+        assert!(is_new(&mut seen, &object("b", 2, "4")), "another one of the same name");
+    }
 
     #[test]
     fn a_node_that_joins_brings_objects_to_watch() {

@@ -23,4 +23,5 @@ mod asked;
 mod lab;
 mod repair;
 mod rotation;
+mod status;
 mod unmanaged;

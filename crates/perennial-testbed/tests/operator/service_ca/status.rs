@@ -1,0 +1,97 @@
+//! What is said on `ServiceCA` itself, for whoever configures the CA there.
+
+use std::collections::BTreeMap;
+
+use kube_client::Api;
+use kube_client::api::PostParams;
+use perennial_api::operator::ServiceCA;
+use serde_json::json;
+
+use super::lab::{DAY, Lab};
+use crate::mint::Minted;
+
+impl Lab {
+    fn resource(&self) -> Api<ServiceCA> {
+        Api::all(self.cluster.client.clone())
+    }
+
+    /// The conditions of the resource: the status of each.
+    async fn said(&self) -> BTreeMap<String, String> {
+        let found = self.resource().get("cluster").await.unwrap();
+        let conditions = found.status.unwrap_or_default().operator.conditions;
+        conditions.into_iter().map(|it| (it.type_, it.status)).collect()
+    }
+
+    /// A status that somebody else wrote.
+    async fn say(&self) {
+        let mut found = self.resource().get("cluster").await.unwrap();
+        let condition =
+            json!({"type": "TheirsProgressing", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        found.status = serde_json::from_value(json!({"observedGeneration": 7, "conditions": [condition]})).unwrap();
+        self.resource().replace_status("cluster", &PostParams::default(), &found).await.unwrap();
+    }
+}
+
+async fn the_resource_says_how_the_ca_is(lab: Lab) {
+    // Nobody makes one to say something on it.
+    lab.pass().await;
+    assert!(lab.resource().get_opt("cluster").await.unwrap().is_none());
+    lab.configure(json!({"managementState": "Managed", "logLevel": "Debug"})).await;
+    lab.say().await;
+    lab.pass().await;
+    let said = lab.said().await;
+    let state = |type_: &str| said.get(type_).map(String::as_str);
+    for (type_, status) in [
+        ("Available", "True"),
+        ("Progressing", "False"),
+        ("Degraded", "False"),
+        ("Upgradeable", "True"),
+        ("RotationHeldBack", "False"),
+        ("ServingCertificatesBlocked", "False"),
+        ("TheirsProgressing", "Unknown"),
+    ] {
+        assert_eq!(state(type_), Some(status), "{type_}");
+    }
+    let found = lab.resource().get("cluster").await.unwrap();
+    assert_eq!(found.status.as_ref().unwrap().operator.observed_generation, Some(7));
+    assert_eq!(serde_json::to_value(&found.spec).unwrap()["logLevel"], "Debug");
+    // What is said already is not said again.
+    lab.pass().await;
+    let again = lab.resource().get("cluster").await.unwrap();
+    assert_eq!(again.metadata.resource_version, found.metadata.resource_version);
+    lab.ask(json!({"forceRotation": {"reason": ["no", "text"]}})).await;
+    lab.pass().await;
+    assert_eq!(lab.said().await["Degraded"], "True");
+    lab.configure(json!({"managementState": "Unmanaged"})).await;
+    lab.pass().await;
+    assert_eq!(lab.said().await["PerennialStandsBack"], "True");
+    lab.configure(json!({"managementState": "Managed"})).await;
+    lab.pass().await;
+    let said = lab.said().await;
+    assert_eq!((said["Degraded"].as_str(), said.get("PerennialStandsBack")), ("False", None));
+}
+
+#[tokio::test]
+async fn the_resource_says_how_the_ca_is_on_the_embedded_server() {
+    the_resource_says_how_the_ca_is(Lab::embedded().await).await;
+}
+
+#[tokio::test]
+async fn the_resource_says_how_the_ca_is_on_a_real_server() {
+    the_resource_says_how_the_ca_is(Lab::real().await).await;
+}
+
+#[tokio::test]
+async fn where_another_operator_keeps_the_ca_it_is_the_one_to_say_how_it_is() {
+    let lab = Lab::embedded().await;
+    let ca = Minted::authority("theirs", lab.now() - DAY, DAY * 700);
+    let (certificate, key) = (ca.certificate.to_pem(), ca.key.to_pem().unwrap());
+    let data = [("tls.crt", certificate.clone()), ("tls.key", key.to_string())];
+    lab.put(data.into(), &certificate, "service-ca-operator").await;
+    lab.configure(json!({"managementState": "Managed"})).await;
+    lab.say().await;
+    let before = lab.resource().get("cluster").await.unwrap();
+    lab.pass().await;
+    assert_eq!(lab.condition("PerennialStandsBack").await.0, "True");
+    assert_eq!(lab.resource().get("cluster").await.unwrap(), before);
+}
