@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
 use crate::plan::Issue;
+use crate::snapshot::Snapshot;
 
 /// The row of the service CA.
 pub const ROW: &str = "signing-key";
@@ -17,7 +18,7 @@ pub const SERVING_ROW: &str = "service-serving";
 #[error(
     "a service CA that lives {asked} cannot be kept: it is replaced when less than {minimum} of it are left, so that everybody who \
      uses it is restarted before it ends, and has to be in use for as long before that, so that they are restarted before the \
-     next one as well; accepted is {shortest} or more, or in an emergency {emergency} or more"
+     next one as well; accepted is {shortest} or more, or {emergency} or more where caConfig.emergency is true and people restart them"
 )]
 pub struct Unsustainable {
     asked: Days,
@@ -78,11 +79,15 @@ pub struct Rotation {
 }
 
 /// What follows from an issue; none where it is not about the service CA, or that follows none.
-pub fn rotation(catalog: &Catalog, issue: &Issue, now: Timestamp, scale: TimeScale) -> Option<Rotation> {
+pub fn rotation(catalog: &Catalog, issue: &Issue, snapshot: &Snapshot) -> Option<Rotation> {
     if issue.row != ROW {
         return None;
     }
+    let (now, scale) = (snapshot.taken_at, snapshot.settings.time_scale);
     let bridged_until = issue.bridged.iter().map(|it| it.validity.not_after).max()?;
+    // The previous one stays in the bundle, also where what the new one signed for it ends before it does.
+    let previous = issue.bridged.iter().filter_map(|it| snapshot.certificates.get(&it.of));
+    let bridged_until = previous.map(|it| it.validity.not_after).fold(bridged_until, Timestamp::max);
     let previous_until = issue.bridges.iter().map(|it| it.validity.not_after).max();
     // A rotation that is made when it is due gives everybody the time that they need.
     let lag = catalog.row(SERVING_ROW).and_then(|row| row.delivery.within()).map(|within| within.scaled(scale));
@@ -119,7 +124,11 @@ mod tests {
         assert!(super::life(Catalog::builtin(), days(2), false, TimeScale::SHORT).is_err());
         // In an emergency people see to it.
         assert_eq!(asked(days(30), true), Ok(Some(30 * 86_400)));
-        assert!(asked(SignedDuration::from_mins(59), true).unwrap_err().contains("in an emergency 1h or more"));
+        assert!(
+            asked(SignedDuration::from_mins(59), true)
+                .unwrap_err()
+                .contains("or 1h or more where caConfig.emergency is true")
+        );
         assert!(asked(days(-1), true).is_err());
     }
 }

@@ -252,7 +252,7 @@ impl Actor {
             forgotten = memory.write(secret.metadata.annotations.get_or_insert_default(), issue.slot.key());
         };
         let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
-        let rotation = service_ca::rotation(wiring.catalog, issue, after.taken_at, after.settings.time_scale);
+        let rotation = service_ca::rotation(wiring.catalog, issue, &after);
         Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten, rotation }, after))
     }
 

@@ -15,6 +15,9 @@ use serde_json::json;
 
 use crate::FIELD_MANAGER;
 
+/// How often somebody else may be faster.
+const MOST_TRIES: u32 = 10;
+
 /// Asks for a new certificate in a Secret, for a reason that counts once.
 pub async fn rotate(client: &Client, secret: &ObjectName, reason: &str) -> Result<(), Error> {
     let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace);
@@ -84,13 +87,24 @@ async fn mark<K>(api: &Api<K>, name: &str, keys: &[KeyId], asked: &Distrust) -> 
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let found = api.get(name).await?;
-    let mut all = distrusted(found.annotations());
-    for key in keys {
-        all.entry(key.clone()).or_insert_with(|| asked.clone());
+    let mut tries = 0;
+    loop {
+        let found = api.get(name).await?;
+        let mut all = distrusted(found.annotations());
+        for key in keys {
+            all.entry(key.clone()).or_insert_with(|| asked.clone());
+        }
+        if all == distrusted(found.annotations()) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(&all).map_err(Error::SerdeError)?;
+        // On the very version that was read: what somebody else writes meanwhile is not lost.
+        let version = found.resource_version();
+        let asked = json!({"metadata": {"resourceVersion": version, "annotations": {DISTRUSTED: text}}});
+        match api.patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await {
+            // The operator has heard of it on the other object, and acts.
+            Err(Error::Api(status)) if status.code == 409 && tries < MOST_TRIES => tries += 1,
+            patched => return patched.map(drop),
+        }
     }
-    let text = serde_json::to_string(&all).map_err(Error::SerdeError)?;
-    // On the very version that was read: two who ask at the same time are both heard.
-    let asked = json!({"metadata": {"resourceVersion": found.resource_version(), "annotations": {DISTRUSTED: text}}});
-    api.patch(name, &PatchParams::default(), &Patch::Merge(&asked)).await.map(drop)
 }

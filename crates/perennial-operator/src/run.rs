@@ -30,7 +30,7 @@ use crate::watch::{self, Watched};
 
 /// Everything is looked at this often, whatever was heard.
 const RESYNC: Duration = Duration::from_secs(60);
-/// What changes together is looked at together: this long is waited for more, and as long is left between two passes.
+/// What changes together is looked at together: how long is waited for more, and how long at least after the pass before.
 const SETTLE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long to wait after a pass that failed: at first, and at most.

@@ -87,8 +87,10 @@ fn field<'v, T>(
     let mut wrong = |path: &str, found: &Value, accepted: &str| {
         let path = format!("spec.unsupportedConfigOverrides.{path}");
         // Once is enough, whatever else is looked for in it.
-        errors.retain(|error| error.path != path);
-        errors.push(FieldError::new(path, ErrorKind::TypeInvalid, found.clone(), format!("accepted is {accepted}")));
+        if !errors.iter().any(|error| error.path == path) {
+            let accepted = format!("accepted is {accepted}");
+            errors.push(FieldError::new(path, ErrorKind::TypeInvalid, found.clone(), accepted));
+        }
     };
     let parent = root.get(outer).filter(|value| !value.is_null())?;
     if !parent.is_object() {

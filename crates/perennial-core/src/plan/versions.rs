@@ -34,9 +34,14 @@ impl Draft<'_> {
         EdgeState { name, bundles, leaves, purpose: edge.edge.purpose, hosts }
     }
 
-    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ.
+    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ. Whoever has a
+    /// signer replaced sooner than its readers read again sees to it that they do: they are given half of that time.
     pub(crate) fn lag(&self, within: Span) -> SignedDuration {
-        within.scaled(self.snapshot().settings.time_scale) + self.clock_allowance()
+        let settings = &self.snapshot().settings;
+        let within = within.scaled(settings.time_scale);
+        let shortest = settings.lives.values().min().map(|seconds| SignedDuration::from_secs(i64::from(*seconds)));
+        let replaced_after = shortest.map(|life| life / 2).filter(|after| *after < within);
+        replaced_after.map_or(within, |after| after / 2) + self.clock_allowance()
     }
 
     /// How much clocks may differ: as much as certificates are backdated.

@@ -42,8 +42,8 @@ impl Timing {
             }
             Succession::RefreshBefore(left) => {
                 let (left, wanted) = (left.scaled(scale), row.validity.scaled(scale));
-                // One that was made to live for less than that is replaced at half of its time.
-                let left = if life <= wanted { left.min(wanted / 2) } else { left };
+                // Where they are made to live for less than twice that, each is replaced at half of its time.
+                let left = if wanted < left * 2 { left.min(life / 2) } else { left };
                 validity.not_after.checked_sub(left).unwrap_or(Timestamp::MIN)
             }
             Succession::AdoptedBy(_) | Succession::ReplacedBy(_) | Succession::Never => Timestamp::MAX,

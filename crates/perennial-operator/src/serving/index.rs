@@ -122,6 +122,8 @@ pub(super) struct Subject {
     pub(super) issues: Vec<Timestamp>,
     /// Whether its Secret is probably not there.
     pub(super) is_probably_absent: bool,
+    /// The version of its Secret that was heard of or written last, where one was.
+    pub(super) version: Option<Box<str>>,
 }
 
 impl Index {
@@ -307,6 +309,10 @@ impl Index {
             written: entry.written.clone(),
             issues: entry.issues.clone(),
             is_probably_absent: entry.secret == Secret::Absent || is_new,
+            version: match &entry.secret {
+                Secret::Right(version) => Some(version.clone()),
+                Secret::Unknown | Secret::Absent => entry.heard.clone().filter(|heard| !heard.is_empty()),
+            },
         })
     }
 

@@ -90,12 +90,12 @@ impl From<Error> for Trouble {
 
 /// What is known of a Secret before it is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum Known<'v> {
     /// It is probably not there: creating it tells if that is wrong.
     Absent,
-    /// The server has told of a version, so what it remembers is probably the last one: writing tells if that is wrong.
-    Version,
-    /// Whatever was thought of it was wrong.
+    /// This is the last version that was told of.
+    Version(&'v str),
+    /// Whatever was thought of it was wrong, or it was not thought of.
     Nothing,
 }
 
@@ -204,10 +204,11 @@ impl Serving<'_> {
         let request = subject.request.as_ref().map_err(|obstacle| Trouble::from((**obstacle).clone()))?;
         let slot = Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: request.secret.clone() });
         // Where it is there all the same, creating it says so.
-        let known = match (is_again, subject.is_probably_absent) {
-            (true, _) => Known::Nothing,
-            (false, true) => Known::Absent,
-            (false, false) => Known::Version,
+        let known = match &subject.version {
+            _ if is_again => Known::Nothing,
+            _ if subject.is_probably_absent => Known::Absent,
+            Some(version) => Known::Version(version),
+            None => Known::Nothing,
         };
         let read = self.read(base, &slot, &subject.service, known).await?;
         if !base.is_ours() {
@@ -238,12 +239,17 @@ impl Serving<'_> {
     }
 
     /// What a Secret holds, if it may be written for this Service.
-    async fn read(&self, base: &Base, slot: &Slot, service: &Service, known: Known) -> Result<Read, Trouble> {
-        let get = |params| async move { self.secrets(slot).get_with(&slot.object().name, &params).await };
+    async fn read(&self, base: &Base, slot: &Slot, service: &Service, known: Known<'_>) -> Result<Read, Trouble> {
+        let get = |params| async move { exists(self.secrets(slot).get_with(&slot.object().name, &params).await) };
+        let is_it = |found: &Secret, version: &str| found.metadata.resource_version.as_deref() == Some(version);
         let found = match known {
             Known::Absent => None,
-            Known::Version => exists(get(GetParams::any()).await)?,
-            Known::Nothing => exists(get(GetParams::default()).await)?,
+            // What a server remembers costs less than what etcd has. It may be older than what another one told.
+            Known::Version(version) => match get(GetParams::any()).await? {
+                Some(found) if is_it(&found, version) => Some(found),
+                _ => get(GetParams::default()).await?,
+            },
+            Known::Nothing => get(GetParams::default()).await?,
         };
         let Some(secret) = found else {
             let library = base.library.clone();
@@ -313,7 +319,10 @@ impl Serving<'_> {
         let forgotten = memory.superseded.len().saturating_sub(REMEMBERED);
         memory.superseded.drain(..forgotten);
         memory.write(secret.metadata.annotations.get_or_insert_default(), slot.key());
-        let written = self.write(slot, &secret, is_new).await?;
+        let written = self.write(slot, &secret, is_new).await;
+        // Who was slower than somebody else tries again, and where everything ends nothing has failed.
+        let is_failed = |trouble: &Trouble| !matches!(trouble, Trouble::Changed | Trouble::Ending);
+        let written = written.inspect_err(|it| _ = is_failed(it).then(|| self.metrics.issued(wanted, None)))?;
         self.metrics.issued(wanted, Some(key_took));
         let object = slot.object_text();
         info!(object, service = subject.service.name, "issued a serving certificate: {}", wanted.reason);

@@ -226,7 +226,8 @@ fn print_times(
 }
 
 fn timing(known: &Known<'_>, row: &Row, instance: &Instance, state: &SecretState) -> Timing {
-    Timing::of(row, &identity(row, instance), state, known.snapshot.settings.time_scale)
+    let settings = &known.snapshot.settings;
+    Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale)
 }
 
 /// What happens to it next: now, or after what it waits for, or when its time comes.

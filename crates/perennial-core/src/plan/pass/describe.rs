@@ -140,7 +140,7 @@ impl Pass<'_, '_> {
     }
 
     /// The youngest certificate of a signer whose Secret is gone, as bundles still have it. There may be others in them that
-    /// somebody put there, and for whom nobody is to vouch: it has signed something that is there, or at least has its name.
+    /// somebody put there, and for whom nobody is to vouch: it has signed something that is there, or at least has the name.
     fn last_known(&self, row: &Row) -> Option<Arc<CertificateFacts>> {
         let wired = self.wiring.row(row.id)?;
         let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
@@ -150,13 +150,17 @@ impl Pass<'_, '_> {
         let signed = self.signed_with(row.id);
         let signers = self.signers_of(&signed);
         let is_named = |it: &Arc<CertificateFacts>| match row.subject {
-            SubjectRule::StampedOnce(name) => it.subject.name.contains(&format!("{name}@")),
-            _ => true,
+            SubjectRule::Stamped(name) | SubjectRule::StampedOnce(name) => {
+                it.subject.name.contains(&format!("{name}@"))
+            }
+            SubjectRule::StampedSecret => it.subject.name.contains('@'),
+            SubjectRule::Fixed { common_name, .. } => it.subject.name.contains(common_name),
+            SubjectRule::FirstHost => true,
         };
         let has_signed = |it: &Arc<CertificateFacts>| signers.contains(&it.subject);
         roots
             .filter(|it| has_signed(it) || is_named(it))
-            .max_by_key(|it| (has_signed(it), it.validity.not_after))
+            .max_by_key(|it| (has_signed(it), it.validity.not_before))
             .cloned()
     }
 }

@@ -10,7 +10,7 @@ use crate::catalog::Catalog;
 use crate::plan::{Issue, Planner, Scope};
 use crate::rules::{Observed, Reason, Waiting};
 use crate::service_ca::{self, Rotation};
-use crate::spec::SubjectSpec;
+use crate::spec::{SubjectSpec, Validity};
 use crate::trust::{CertificateId, KeyId, Principal};
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
@@ -23,7 +23,7 @@ fn settled() -> Cluster<'static> {
 }
 
 fn rotation(cluster: &Cluster<'_>, issue: &Issue) -> Option<Rotation> {
-    service_ca::rotation(Catalog::builtin(), issue, cluster.now(), cluster.snapshot.settings.time_scale)
+    service_ca::rotation(Catalog::builtin(), issue, &cluster.snapshot)
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn nobody_vouches_for_what_somebody_else_put_into_the_bundle() {
     foreign.id = CertificateId("foreign".into());
     foreign.subject = Principal { name: "CN=somebody".into(), key: KeyId("theirs".into()) };
     foreign.signed_by = Some(foreign.subject.clone());
-    // It ends last.
-    foreign.validity.not_after = day(5000);
+    // It begins and ends last.
+    foreign.validity = Validity { not_before: day(9), not_after: day(5000) };
     let id = foreign.id.clone();
     cluster.snapshot.certificates.insert(Arc::new(foreign));
     let mut edited = cluster.bundle(BUNDLE).clone();
@@ -312,6 +312,51 @@ fn who_insists_and_who_can_wait_are_remembered_apart() {
     cluster.settle();
     let state = cluster.secret(SIGNER);
     assert_eq!((state.forced.as_deref(), state.requested.as_deref()), (Some("insisted"), Some("asked for again")));
+}
+
+#[test]
+fn in_an_emergency_services_follow_at_once_and_again_at_half_of_its_life() {
+    for life in [SignedDuration::from_hours(30 * 24), HOUR] {
+        let mut cluster = settled();
+        let old = cluster.secret(SIGNER).certificate.clone();
+        cluster.snapshot.settings.lives.insert("signing-key".to_owned(), life.as_secs().try_into().unwrap());
+        cluster.force("signing-key", "leaked");
+        let report = cluster.plan();
+        assert_eq!((issues(&report.steps).len(), report.waiting.len()), (3, 0), "{}", text(&report));
+        // It stays trusted until its own end all the same, if nobody distrusts it.
+        let told = rotation(&cluster, issue_of(&report.steps, SIGNER).unwrap()).unwrap();
+        assert_eq!(told.previous_until, Some(cluster.now() + life));
+        assert_eq!(told.bridged_until, old.validity.not_after);
+        cluster.settle();
+        assert_eq!(cluster.secret(SIGNER).certificate.validity.not_after, cluster.now() + life);
+        // Who lost theirs gets another at any time.
+        for part in [1, 3, 9] {
+            cluster.go_to(cluster.now() + life / 20 * part);
+            cluster.delete_secret("shop/web-tls");
+            let report = cluster.plan();
+            assert!(issue_of(&report.steps, "shop/web-tls").is_some(), "{part}: {}", text(&report));
+            cluster.settle();
+        }
+        let mut rotated = Vec::new();
+        cluster.go_watching(cluster.now() + life * 2, |cluster, report| {
+            if let Some(issue) = issue_of(&report.steps, SIGNER) {
+                assert_eq!(issue.spec.validity.not_after, cluster.now() + life);
+                rotated.push(cluster.now());
+            }
+        });
+        assert!((3..=5).contains(&rotated.len()), "{rotated:?}");
+        assert_eq!((cluster.broken(), &cluster.ended), (Vec::new(), &Vec::new()));
+        // Another life is for the next one. When it is over, one that everybody can come to follows at once.
+        let again = |cluster: &Cluster<'_>| issue_of(&cluster.plan().steps, SIGNER).is_some();
+        for other in [life / 2 + HOUR / 2, life * 3] {
+            cluster.snapshot.settings.lives.insert("signing-key".to_owned(), other.as_secs().try_into().unwrap());
+            assert!(!again(&cluster));
+        }
+        cluster.snapshot.settings.lives.clear();
+        assert!(again(&cluster));
+        cluster.settle();
+        assert_eq!((cluster.broken(), &cluster.ended), (Vec::new(), &Vec::new()));
+    }
 }
 
 #[test]

@@ -99,7 +99,13 @@ impl Run<'_, '_> {
                 let after = after.scaled(self.snapshot.settings.time_scale);
                 later(since, after - after / 20)
             }
-            Succession::RefreshBefore(left) => life.not_after - left.scaled(self.snapshot.settings.time_scale),
+            Succession::RefreshBefore(left) => {
+                let settings = &self.snapshot.settings;
+                let left = left.scaled(settings.time_scale);
+                let is_short = settings.lived(row).validity.scaled(settings.time_scale) < left * 2;
+                let half = since.duration_until(life.not_after) / 2;
+                life.not_after - if is_short { left.min(half) } else { left }
+            }
             _ => Timestamp::MAX,
         };
         refresh.min(four_fifths) <= later(self.now, CLOCK)

@@ -254,7 +254,12 @@ async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for(lab: &Lab) {
     lab.ask(json!({"caConfig": life})).await;
     assert_eq!(lab.pass().await, Vec::<String>::new());
     let (status, message) = lab.condition("Degraded").await;
-    assert!(status == "True" && message.contains("lives 30m") && message.contains("emergency 1h"), "{message}");
+    assert!(
+        status == "True"
+            && message.contains("lives 30m")
+            && message.contains("1h or more where caConfig.emergency is true"),
+        "{message}"
+    );
 }
 
 async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else(lab: &Lab) {
