@@ -83,7 +83,7 @@ fn a_chain_that_somebody_cuts_or_adds_to_is_made_again() {
     assert_eq!(reasons(&cluster), [Reason::ChainDiffers { missing: 1, foreign: 0 }]);
     cluster.settle();
     let signer = cluster.secret(SIGNER).certificate.id.clone();
-    assert_eq!(cluster.secret(web).chain, [signer.clone()]);
+    assert_eq!(cluster.secret(web).chain, std::slice::from_ref(&signer));
     cluster.force("signing-key", "test");
     cluster.settle();
     let whole = cluster.secret(web).chain.clone();
@@ -168,11 +168,11 @@ fn nobody_vouches_for_what_somebody_else_put_into_the_bundle() {
         let report = cluster.plan();
         issue_of(&report.steps, SIGNER).unwrap().bridged.iter().map(|it| it.of.clone()).collect()
     };
-    assert_eq!(bridged(&cluster), [old.id.clone()]);
+    assert_eq!(bridged(&cluster), std::slice::from_ref(&old.id));
     // Where there are no Services that say who has signed, its name does.
     cluster.snapshot.secrets.retain(|slot, _| !slot.object_text().starts_with("shop/"));
     cluster.snapshot.services.clear();
-    assert_eq!(bridged(&cluster), [old.id.clone()]);
+    assert_eq!(bridged(&cluster), std::slice::from_ref(&old.id));
 }
 
 #[test]

@@ -3,12 +3,15 @@
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
 use kube_client::api::{DeleteParams, Patch, PatchParams};
+use perennial_api::annotations::DISTRUSTED;
+use perennial_core::catalog::ObjectName;
 use perennial_core::injection::{INJECT, KEY};
+use perennial_operator::ask;
 use perennial_operator::status::STANDS_BACK;
-use perennial_x509::{Certificate, read_certificates};
+use perennial_x509::{Certificate, read_certificates, trust};
 use serde_json::json;
 
-use super::lab::{Lab, NAMESPACE};
+use super::lab::{Lab, NAMESPACE, SECRET};
 
 const SHOP: &str = "shop";
 const BUNDLE: &str = "signing-cabundle";
@@ -102,4 +105,26 @@ async fn services_go_on_where_nobody_can_say_whether_the_ca_is_managed() {
     assert_eq!(lab.given("web").await, lab.ca().await.certificate().to_pem());
     assert_eq!(lab.condition("Degraded").await.0, "True");
     assert_eq!(lab.condition(STANDS_BACK).await.0, "True");
+}
+
+#[tokio::test]
+async fn not_even_who_is_distrusted_is_written_on_what_is_left_as_it_is() {
+    let lab = Lab::embedded().await;
+    lab.pass().await;
+    let object = |name: &str| ObjectName { namespace: NAMESPACE.to_owned(), name: name.to_owned() };
+    let ca = lab.ca().await;
+    let key = trust::facts([ca.certificate()]).get(&trust::id(ca.certificate())).unwrap().subject.key.clone();
+    let asked = ask::Distrust { since: lab.now(), reason: "leaked".to_owned() };
+    let places = (object(SECRET), object(BUNDLE));
+    ask::distrust(&lab.cluster.client, (&places.0, &places.1), &[key], &asked).await.unwrap();
+    let bundles = lab.cluster.config_maps(NAMESPACE);
+    let forget = json!({"metadata": {"annotations": {DISTRUSTED: null}}});
+    bundles.patch(BUNDLE, &PatchParams::default(), &Patch::Merge(&forget)).await.unwrap();
+    lab.configure(json!({"managementState": "Unmanaged"})).await;
+    let before = lab.versions().await;
+    assert_eq!((lab.pass().await, lab.versions().await), (vec![], before));
+    lab.configure(json!({"managementState": "Managed"})).await;
+    lab.pass().await;
+    let annotations = bundles.get(BUNDLE).await.unwrap().metadata.annotations.unwrap();
+    assert!(annotations.contains_key(DISTRUSTED));
 }
