@@ -355,7 +355,6 @@ fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Conditio
     }
 }
 
-/// The writes that failed, of rows and bundles with these names.
 /// Whether a trouble is one of a component: where it has objects, or everywhere.
 fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool {
     let Some(namespace) = trouble.namespace.as_deref() else { return true };
@@ -372,6 +371,7 @@ fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool 
     secrets.chain(maps).any(|object| object.namespace == namespace)
 }
 
+/// The writes that failed, of rows and bundles with these names.
 fn failures(catalog: &Catalog, now: &Circumstances<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let wanted = now.failed.iter().filter(|(step, _)| step.names(catalog).into_iter().any(&is_wanted));
     wanted.map(|(_, error)| error.to_string()).collect()

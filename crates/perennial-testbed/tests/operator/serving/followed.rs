@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{DeleteParams, Patch, PatchParams};
+use perennial_api::operator::ServiceCA;
 use perennial_core::policy::{Category, Policy};
 use perennial_x509::{PrivateKey, read_certificates};
 use serde_json::json;
@@ -100,6 +102,28 @@ async fn a_rotation_reaches_every_service(cluster: Cluster) {
     }
 }
 
+/// So does that of a CA that is to end soon, also to who asks later.
+async fn in_an_emergency_services_follow_at_once(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("web", "web-tls").await;
+    shop.once().await;
+    let before = shop.served("web-tls").await;
+    shop.later(2);
+    let life = json!({"validityDurationForTesting": 30 * 24 * 3_600_000_000_000_i64, "emergency": true});
+    let overrides = json!({"forceRotation": {"reason": "leaked"}, "caConfig": life});
+    let spec = json!({"managementState": "Managed", "unsupportedConfigOverrides": overrides});
+    shop.cluster.create::<ServiceCA>(None, json!({"metadata": {"name": "cluster"}, "spec": spec})).await;
+    shop.once().await;
+    shop.asks("later", "later-tls").await;
+    shop.once().await;
+    let end = shop.cluster.now() + SignedDuration::from_hours(30 * 24);
+    for secret in ["web-tls", "later-tls"] {
+        let after = shop.served(secret).await;
+        assert_ne!(after.leaf().facts().authority_key_id, before.leaf().facts().authority_key_id, "{secret}");
+        assert_eq!(after.leaf().facts().validity.not_after, end, "{secret}");
+    }
+}
+
 /// Keys of Services follow the category of serving certificates, and never a name.
 async fn keys_follow_the_category(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
@@ -156,5 +180,6 @@ async fn a_changed_policy_counts_for_who_comes_later() {
 on_both! {
     changes_are_followed
     a_rotation_reaches_every_service
+    in_an_emergency_services_follow_at_once
     keys_follow_the_category
 }
