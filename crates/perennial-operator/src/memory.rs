@@ -52,6 +52,8 @@ pub(crate) struct Past {
     pub(crate) certificates: Vec<Certificate>,
     /// When another took its place.
     pub(crate) at: Timestamp,
+    /// How many seconds whoever reads it is given to come to that, where it is less than usual.
+    pub(crate) hurry: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -59,6 +61,8 @@ struct RawPast {
     at: Timestamp,
     /// DER in base64.
     certificates: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hurry: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -70,6 +74,8 @@ struct RawPublished {
     first: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reached: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hurry: Option<u32>,
 }
 
 /// An object may hold several certificates or bundles, each under its key.
@@ -84,7 +90,7 @@ impl SecretMemory {
                 Certificate::from_der(&der).ok()
             });
             let certificates: Vec<Certificate> = certificates.collect::<Option<_>>()?;
-            (!certificates.is_empty()).then_some(Past { certificates, at: raw.at })
+            (!certificates.is_empty()).then_some(Past { certificates, at: raw.at, hurry: raw.hurry })
         };
         let superseded = keyed::<Vec<RawPast>>(annotations, SUPERSEDED).remove(key).unwrap_or_default();
         SecretMemory {
@@ -101,7 +107,7 @@ impl SecretMemory {
         let superseded = state.superseded.iter().filter_map(|past| {
             let ids = [&past.certificate].into_iter().chain(&past.chain);
             let certificates: Vec<Certificate> = ids.map(|id| library.get(id).cloned()).collect::<Option<_>>()?;
-            Some(Past { certificates, at: past.at })
+            Some(Past { certificates, at: past.at, hurry: past.hurry })
         });
         SecretMemory {
             issued_at: state.issued_at,
@@ -120,6 +126,7 @@ impl SecretMemory {
         let raw = |past: &Past| RawPast {
             at: past.at,
             certificates: past.certificates.iter().map(|it| BASE64_STANDARD.encode(it.der())).collect(),
+            hurry: past.hurry,
         };
         set_keyed(annotations, ISSUES, key, (!self.issues.is_empty()).then_some(self.issues.clone()));
         set_keyed(annotations, SUPERSEDED, key, None::<()>);
@@ -143,7 +150,7 @@ impl SecretMemory {
 /// Since when each certificate of the bundle under this key is there.
 pub(crate) fn read_published(annotations: &Annotations, key: &str) -> BTreeMap<CertificateId, Published> {
     let raw = keyed::<BTreeMap<CertificateId, RawPublished>>(annotations, PUBLISHED).remove(key).unwrap_or_default();
-    let published = |RawPublished { at, from, first, reached }| Published { at, from, first, reached };
+    let published = |RawPublished { at, from, first, reached, hurry }| Published { at, from, first, reached, hurry };
     raw.into_iter().map(|(id, raw)| (id, published(raw))).collect()
 }
 
@@ -152,8 +159,8 @@ pub(crate) fn write_published(annotations: &mut Annotations, key: &str, state: &
     let raw = |(id, published): (&CertificateId, &Published)| {
         // What was planned has a fingerprint by now.
         let id = library.get(id).map_or_else(|| id.clone(), trust::id);
-        let Published { at, from, first, reached } = published.clone();
-        (id, RawPublished { at, from, first, reached })
+        let Published { at, from, first, reached, hurry } = published.clone();
+        (id, RawPublished { at, from, first, reached, hurry })
     };
     let published: BTreeMap<CertificateId, RawPublished> = state.published.iter().map(raw).collect();
     set_keyed(annotations, PUBLISHED, key, (!published.is_empty()).then_some(published));
@@ -218,6 +225,7 @@ mod tests {
         let past = |number: i64, length: usize| Past {
             certificates: vec![one.clone(); length],
             at: now + SignedDuration::from_secs(number),
+            hurry: (number == 999).then_some(900),
         };
         let size = |annotations: &Annotations| annotations.iter().map(|it| it.0.len() + it.1.len()).sum::<usize>();
         for length in [1, 3, 30] {

@@ -477,7 +477,7 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
     let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
     let superseded = found.memory.superseded.iter().filter_map(|past| {
         let mut ids = ids(&past.certificates).into_iter();
-        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at })
+        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at, hurry: past.hurry })
     });
     // Whatever else is kept beside it is not trusted for that.
     let is_bridged =

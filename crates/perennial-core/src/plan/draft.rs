@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
             subject: Some(subject),
             bridges,
             bridged: ids(&issue.bridged),
-            superseded: self.superseded(old.as_ref()),
+            superseded: self.superseded(old.as_ref(), issue.hurry),
             issues: issues.split_off(forgotten),
             ..SecretState::new(made, Some(self.now))
         }
@@ -189,10 +189,11 @@ impl<'a> Draft<'a> {
     }
 
     /// What stood in a place before, and before that, as long as it can matter to anybody.
-    fn superseded(&self, old: Option<&SecretState>) -> Vec<Superseded> {
+    fn superseded(&self, old: Option<&SecretState>, hurry: Option<u32>) -> Vec<Superseded> {
         let Some(old) = old else { return Vec::new() };
         let is_alive = |id: &CertificateId| self.get(id).is_some_and(|it| self.now <= it.validity.not_after);
-        let last = Superseded { certificate: old.certificate.id.clone(), chain: old.chain.clone(), at: self.now };
+        let (certificate, chain) = (old.certificate.id.clone(), old.chain.clone());
+        let last = Superseded { certificate, chain, at: self.now, hurry };
         old.superseded.iter().cloned().chain([last]).filter(|past| is_alive(&past.certificate)).collect()
     }
 
@@ -206,7 +207,8 @@ impl<'a> Draft<'a> {
             let from = from.or_else(|| before.and_then(|before| before.from.clone()));
             let first = before.map_or(bundle.first, |before| before.first);
             let reached = bundle.reached.get(id).copied();
-            published.insert(id.clone(), Published { at, from, first, reached });
+            let hurry = before.map_or(bundle.hurry, |before| before.hurry);
+            published.insert(id.clone(), Published { at, from, first, reached, hurry });
         }
         BundleState {
             members: bundle.members.iter().cloned().collect(),
@@ -221,7 +223,7 @@ impl<'a> Draft<'a> {
             return Observed::Absent;
         };
         let old = self.secret(&item.to).present();
-        let mut copy = SecretState { superseded: self.superseded(old), issues: Vec::new(), ..source.clone() };
+        let mut copy = SecretState { superseded: self.superseded(old, None), issues: Vec::new(), ..source.clone() };
         if item.alone {
             copy.chain.clear();
         }
@@ -233,7 +235,8 @@ impl<'a> Draft<'a> {
         let old = self.bundle(&item.to).present();
         let since = |id: &CertificateId| {
             let before = old.and_then(|old| old.published.get(id)).cloned();
-            before.unwrap_or(Published { at: self.now, from: None, first: item.first, reached: None })
+            let hurry = source.published.get(id).and_then(|it| it.hurry);
+            before.unwrap_or(Published { at: self.now, from: None, first: item.first, reached: None, hurry })
         };
         let published = source.members.iter().map(|id| (id.clone(), since(id))).collect();
         Some(BundleState { published, damage: Vec::new(), ..source.clone() })

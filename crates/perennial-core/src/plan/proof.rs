@@ -10,8 +10,8 @@ use super::draft::{Draft, Undo};
 use super::step::{Action, Risk, Step};
 use super::touched::{Touched, states};
 use super::versions::after;
-use crate::catalog::{BundleInput, Copied, CopyData, Delivery, Instance, Leaf, Row, Signer, Span};
-use crate::rules::Waiting;
+use crate::catalog::{BundleInput, Copied, CopyData, Day, Delivery, Instance, Leaf, Row, Signer, Span};
+use crate::rules::{SecretState, Waiting};
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
 use crate::wiring::{Presents, Wiring, copy_slot, presented_slot};
@@ -350,7 +350,9 @@ impl Patience {
         let Ok(end) = edge.fits(bundle, leaf, now) else { return never };
         let scale = draft.snapshot().settings.time_scale;
         let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
-            Delivery::Reloaded { within } => draft.lag(within) + RESYNC.scaled(scale),
+            Delivery::Reloaded { within } => {
+                draft.lag_with(within, signer_of(wiring, draft, touched)) + RESYNC.scaled(scale)
+            }
             Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT.scaled(scale),
             // A signer issues on request until its last second, and what it issued is accepted until then.
             Delivery::Never | Delivery::Indirect => return Patience { hopeful: end, hopeless: end },
@@ -366,13 +368,24 @@ impl Patience {
     }
 }
 
+/// Who signs what is presented on an edge.
+fn signer_of<'d>(wiring: &Wiring<'_>, draft: &'d Draft<'_>, touched: &Touched) -> Option<&'d SecretState> {
+    let row = wiring.row(wiring.edges()[touched.edge].row)?.row;
+    let Signer::Row(id) = row.signer else { return None };
+    let signer = wiring.row(id)?.row;
+    (signer.day == Day::Two).then(|| draft.secret(&wiring.home(signer, &Instance::Cluster)).present())?
+}
+
 fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> SignedDuration {
-    let of = |delivery: Delivery| match delivery {
-        Delivery::Reloaded { within } | Delivery::Relayed { within } => draft.lag(within),
-        Delivery::Revisioned | Delivery::Never | Delivery::Indirect => SignedDuration::ZERO,
+    let of = |touched: &Touched| {
+        let (edge, signer) = (wiring.edges()[touched.edge].edge, signer_of(wiring, draft, touched));
+        let lag = move |delivery: Delivery| match delivery {
+            Delivery::Reloaded { within } | Delivery::Relayed { within } => draft.lag_with(within, signer),
+            Delivery::Revisioned | Delivery::Never | Delivery::Indirect => SignedDuration::ZERO,
+        };
+        lag(edge.verifier.delivery).max(lag(edge.presenter.delivery))
     };
-    let edges = touched.iter().map(|touched| wiring.edges()[touched.edge].edge);
-    let longest = edges.flat_map(|edge| [of(edge.verifier.delivery), of(edge.presenter.delivery)]).max();
+    let longest = touched.iter().map(of).max();
     longest.unwrap_or(SignedDuration::ZERO) + RESYNC.scaled(draft.snapshot().settings.time_scale)
 }
 

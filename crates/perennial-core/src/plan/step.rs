@@ -82,6 +82,9 @@ pub struct Issue {
     /// The reason of one that could wait, to be recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
+    /// How many seconds whoever presents what was there before is given to come to this one, where that is less than usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hurry: Option<u32>,
 }
 
 /// A cross-certificate to make.
@@ -118,6 +121,9 @@ pub struct Publication {
     /// What has reached everybody that it is handed to, and since when those who hand it on have it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reached: BTreeMap<CertificateId, Timestamp>,
+    /// How many seconds whoever reads what is new in it is given, where that is less than usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hurry: Option<u32>,
 }
 
 /// A repetition.

@@ -34,14 +34,31 @@ impl Draft<'_> {
         EdgeState { name, bundles, leaves, purpose: edge.edge.purpose, hosts }
     }
 
-    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ. Whoever has a
-    /// signer replaced sooner than its readers read again sees to it that they do: they are given half of that time.
+    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ.
     pub(crate) fn lag(&self, within: Span) -> SignedDuration {
-        let settings = &self.snapshot().settings;
-        let within = within.scaled(settings.time_scale);
-        let shortest = settings.lives.values().min().map(|seconds| SignedDuration::from_secs(i64::from(*seconds)));
-        let replaced_after = shortest.map(|life| life / 2).filter(|after| *after < within);
-        replaced_after.map_or(within, |after| after / 2) + self.clock_allowance()
+        within.scaled(self.snapshot().settings.time_scale) + self.clock_allowance()
+    }
+
+    /// The same, but for this many seconds at most where somebody saw to it.
+    fn lag_in(&self, within: Span, hurry: Option<u32>) -> SignedDuration {
+        let hurry = hurry.map(|seconds| SignedDuration::from_secs(i64::from(seconds)) + self.clock_allowance());
+        hurry.map_or(self.lag(within), |hurry| hurry.min(self.lag(within)))
+    }
+
+    /// The same for who reads what this signer signs.
+    pub(crate) fn lag_with(&self, within: Span, signer: Option<&SecretState>) -> SignedDuration {
+        match signer.and_then(|signer| self.hurry(within, signer)) {
+            Some(hurry) => hurry + self.clock_allowance(),
+            None => self.lag(within),
+        }
+    }
+
+    /// How long its readers are given where somebody has made a signer that is replaced sooner than they read again: whoever did so
+    /// sees to it that they read within half of that time.
+    pub(crate) fn hurry(&self, within: Span, signer: &SecretState) -> Option<SignedDuration> {
+        // Who has taken over somebody else's was promised nothing.
+        let life = signer.issued_at?.duration_until(signer.certificate.validity.not_after);
+        (life / 2 < within.scaled(self.snapshot().settings.time_scale)).then_some(life / 4)
     }
 
     /// How much clocks may differ: as much as certificates are backdated.
@@ -77,15 +94,14 @@ impl Draft<'_> {
                 }
             }
             (None, Delivery::Reloaded { within }) => {
-                let lag = self.lag(within);
                 self.add_lacking(&mut versions, slot, state, |id| {
-                    let at = match state.published.get(id) {
-                        Some(published) if published.first => Timestamp::MIN,
-                        Some(published) => published.at,
-                        None => self.now(),
+                    let (at, hurry) = match state.published.get(id) {
+                        Some(published) if published.first => (Timestamp::MIN, None),
+                        Some(published) => (published.at, published.hurry),
+                        None => (self.now(), None),
                     };
                     // Nothing was published in the future, whatever is written there.
-                    after(at.min(self.now()), lag)
+                    after(at.min(self.now()), self.lag_in(within, hurry))
                 });
             }
             (None, Delivery::Revisioned | Delivery::Relayed { .. }) => {
@@ -136,7 +152,7 @@ impl Draft<'_> {
             for past in &state.superseded {
                 let (in_use, evidence) = match delivery {
                     Delivery::Reloaded { within } => {
-                        (InUse::Until(after(past.at, self.lag(within))), Evidence::Assumed)
+                        (InUse::Until(after(past.at, self.lag_in(within, past.hurry))), Evidence::Assumed)
                     }
                     Delivery::Revisioned | Delivery::Relayed { .. } => (InUse::Always, Evidence::Unknown),
                     Delivery::Never => (InUse::Always, Evidence::Never),

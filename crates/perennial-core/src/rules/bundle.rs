@@ -38,6 +38,9 @@ pub struct Published {
     /// Since when everybody who hands it on has it, once that is so long ago that whoever they hand it to has it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Timestamp>,
+    /// How many seconds whoever reads it is given, where somebody sees to it that they take less than usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hurry: Option<u32>,
 }
 
 /// What a bundle is made from.

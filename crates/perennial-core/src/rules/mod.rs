@@ -87,6 +87,9 @@ pub struct Superseded {
     pub chain: Vec<CertificateId>,
     /// When another took its place.
     pub at: Timestamp,
+    /// How many seconds whoever reads it is given to come to the other one, where somebody sees to it that they take less than usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hurry: Option<u32>,
 }
 
 /// An annotation that holds an instant. The bytes decide; but people rotate by removing or garbling one.

@@ -35,7 +35,7 @@ fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
 
 /// As if everything had been in the bundle from day 0 on.
 fn published() -> BTreeMap<CertificateId, Published> {
-    let since = Published { at: day(0), from: None, first: false, reached: None };
+    let since = Published { at: day(0), from: None, first: false, reached: None, hurry: None };
     ids("old + current + new").into_iter().map(|id| (id, since.clone())).collect()
 }
 

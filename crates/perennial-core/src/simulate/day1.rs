@@ -46,7 +46,7 @@ pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
             members(catalog, bundle.inputs, &made).iter().map(|certificate| certificate.id.clone()).collect();
         let published = members
             .iter()
-            .map(|id| (id.clone(), Published { at: now, from: None, first: false, reached: None }))
+            .map(|id| (id.clone(), Published { at: now, from: None, first: false, reached: None, hurry: None }))
             .collect();
         let state = BundleState { members, damage: Vec::new(), is_canonical: true, published };
         let mut slots = vec![Slot::file(bundle.id)];

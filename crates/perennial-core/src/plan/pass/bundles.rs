@@ -61,6 +61,7 @@ impl Pass<'_, '_> {
                     reason: change.reason,
                     first: self.is_first(id, &home),
                     reached,
+                    hurry: self.hurry(bundle.inputs, &home),
                 };
                 self.publish(publication, bundle.delivery);
             }
@@ -135,6 +136,25 @@ impl Pass<'_, '_> {
             }
         }
         (reached, more_at)
+    }
+
+    /// How many seconds whoever reads a bundle is given for what is new in it, where that is less than usual: because of the signer,
+    /// or of the one before it, to which they should have come by then.
+    fn hurry(&self, inputs: &[BundleInput], home: &Slot) -> Option<u32> {
+        let signers =
+            inputs.iter().filter_map(|input| if let BundleInput::History(id) = *input { Some(id) } else { None });
+        let (id, signer) = signers.filter_map(|id| Some((id, self.signer(id).ok()?.1))).next()?;
+        let signed = &self.wiring.row(id)?.signs;
+        let edges = self.wiring.edges().iter().filter(|edge| signed.contains(&edge.row)).map(|it| it.edge);
+        let within = edges.filter_map(|edge| edge.verifier.delivery.within()).max()?;
+        if let Some(hurry) = self.draft.hurry(within, signer) {
+            return u32::try_from(hurry.as_secs()).ok();
+        }
+        let last = signer.superseded.last().and_then(|past| self.draft.get(&past.certificate))?;
+        let published = self.draft.bundle(home).present()?.published.get(&last.id)?;
+        let life = last.validity.not_before.duration_until(last.validity.not_after);
+        let is_short = life / 2 < within.scaled(self.snapshot().settings.time_scale);
+        published.hurry.filter(|_| is_short && last.is_valid_at(self.now()))
     }
 
     /// The next end of a certificate in it is when it is written again.

@@ -205,7 +205,8 @@ impl<'c> Pass<'_, 'c> {
         let signs = self.wiring.row(row.id).map(|wired| wired.signs.as_slice()).unwrap_or_default();
         let edges = self.wiring.edges().iter().filter(|edge| signs.contains(&edge.row));
         let lags = edges.flat_map(|edge| [edge.edge.verifier.delivery, edge.edge.presenter.delivery]);
-        let lag = lags.filter_map(|delivery| delivery.within()).max().map(|within| self.draft.lag(within));
+        let lag =
+            lags.filter_map(|delivery| delivery.within()).max().map(|within| self.draft.lag_with(within, Some(state)));
         let until = after(since, lag.unwrap_or_default());
         if until <= self.now() { Ok(()) } else { Err(Waiting::Unrefreshed { since, until }) }
     }

@@ -53,7 +53,25 @@ impl Pass<'_, '_> {
             kept_bridges,
             forced,
             requested,
+            hurry: signer_state.and_then(|signer| self.leaf_hurry(row, old, signer)),
         })
+    }
+
+    /// How many seconds whoever presents a certificate is given to come to the next one, where that is less than usual: because of its
+    /// signer, or because everybody should have come from the one before to this one by then.
+    fn leaf_hurry(&self, row: &Row, old: Option<&SecretState>, signer: &SecretState) -> Option<u32> {
+        let wired = self.wiring.row(row.id)?;
+        let deliveries = wired.edges.iter().map(|number| self.wiring.edges()[*number].edge.presenter.delivery);
+        let within = deliveries.filter_map(|delivery| delivery.within()).max()?;
+        if let Some(hurry) = self.draft.hurry(within, signer) {
+            return u32::try_from(hurry.as_secs()).ok();
+        }
+        let by = old.and_then(|old| old.certificate.signed_by.as_ref());
+        let Signer::Row(id) = row.signer else { return None };
+        let homes = self.bundles_with(id);
+        let published =
+            homes.iter().filter_map(|home| self.draft.bundle(home).present()?.published.get(&signer.certificate.id));
+        published.filter_map(|it| it.hurry).next().filter(|_| by != Some(&signer.certificate.subject))
     }
 
     /// From the row and the circumstances of now to what to make.

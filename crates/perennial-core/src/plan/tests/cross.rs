@@ -315,6 +315,17 @@ fn who_insists_and_who_can_wait_are_remembered_apart() {
 }
 
 #[test]
+fn a_short_life_that_is_only_asked_for_hurries_nobody() {
+    let mut cluster = settled();
+    cluster.delete_secret(SIGNER);
+    cluster.settle();
+    // Nothing leads from the old CA to the new one: Services wait for who has read only the old one.
+    cluster.go_to(day(20));
+    cluster.snapshot.settings.lives.insert("signing-key".to_owned(), 30 * 86_400);
+    assert_eq!(issues(&cluster.plan().steps).len(), 0);
+}
+
+#[test]
 fn in_an_emergency_services_follow_at_once_and_again_at_half_of_its_life() {
     for life in [SignedDuration::from_hours(30 * 24), HOUR] {
         let mut cluster = settled();
@@ -356,6 +367,14 @@ fn in_an_emergency_services_follow_at_once_and_again_at_half_of_its_life() {
         assert!(again(&cluster));
         cluster.settle();
         assert!(cluster.is_by("shop/web-tls", SIGNER) && cluster.is_by("shop/db-tls", SIGNER));
+        assert_eq!((cluster.broken(), &cluster.ended), (Vec::new(), &Vec::new()));
+        // Whoever did not come to it in time is not waited for, now or later; and from then on everything is as before.
+        cluster.go_to(cluster.now() + SignedDuration::from_hours(24 * 60));
+        assert_eq!((cluster.broken(), &cluster.ended), (Vec::new(), &Vec::new()));
+        cluster.force("signing-key", "a year later");
+        cluster.settle();
+        let state = cluster.bundle(BUNDLE);
+        assert_eq!(state.published[&cluster.secret(SIGNER).certificate.id].hurry, None);
     }
 }
 

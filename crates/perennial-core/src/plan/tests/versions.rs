@@ -23,7 +23,9 @@ fn versions(delivery: Delivery) -> String {
     for (name, since) in [("old", 0), ("one", 3), ("two", 3)] {
         let id = CertificateId(name.into());
         cluster.snapshot.certificates.insert(Arc::new(CertificateFacts { id: id.clone(), ..signer.as_ref().clone() }));
-        state.published.insert(id.clone(), Published { at: day(since), from: None, first: false, reached: None });
+        state
+            .published
+            .insert(id.clone(), Published { at: day(since), from: None, first: false, reached: None, hurry: None });
         state.members.push(id);
     }
     cluster.snapshot.bundles.insert(ca(BUNDLE), Observed::Present(state));
