@@ -11,7 +11,7 @@ use perennial_core::policy::{Category, Policy};
 use perennial_x509::{PrivateKey, read_certificates};
 use serde_json::json;
 
-use super::shop::{BETA, Running, Shop, key};
+use super::shop::{BETA, Running, Served, Shop, key};
 use crate::cluster::{Cluster, soon};
 
 /// Whatever happens to Services and Secrets while it runs, it is set right within seconds.
@@ -57,7 +57,7 @@ async fn changes_are_followed(cluster: Cluster) {
     shop.asks("after", "after-tls").await;
     soon("another one is served", is_there("after-tls")).await;
     shop.secrets().delete("new-tls", &DeleteParams::default()).await.unwrap();
-    // 46: without its key the CA is another one, and everybody gets a new certificate as soon as its verifiers have it.
+    // 46: without its key the CA is another one.
     let signers = shop.cluster.secrets("openshift-service-ca");
     let ca = |secret: Secret| read_certificates(&secret.data.unwrap()["tls.crt"].0).unwrap().remove(0);
     let old = ca(signers.get("signing-key").await.unwrap());
@@ -102,6 +102,30 @@ async fn a_rotation_reaches_every_service(cluster: Cluster) {
     }
 }
 
+/// 46: without its key nothing leads from the old CA to the new one. Services keep what they have until everybody has read the new
+/// bundle, and then get a new certificate and a new key.
+async fn without_the_key_of_the_ca_services_follow_when_everybody_has_read(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    shop.asks("web", "web-tls").await;
+    shop.service("db", &[(&key(BETA, "serving-cert-secret-name"), "db-tls")], true).await;
+    shop.once().await;
+    let before = [shop.served("web-tls").await, shop.served("db-tls").await];
+    let signers = shop.cluster.secrets("openshift-service-ca");
+    signers.delete("signing-key", &DeleteParams::default()).await.unwrap();
+    shop.once().await;
+    assert_eq!(shop.served("web-tls").await.version(), before[0].version());
+    shop.later(395);
+    shop.once().await;
+    let ca = signers.get("signing-key").await.unwrap().data.unwrap();
+    let ca = read_certificates(&ca["tls.crt"].0).unwrap().remove(0);
+    for (name, before) in ["web-tls", "db-tls"].into_iter().zip(&before) {
+        let after = shop.served(name).await;
+        assert_eq!(after.leaf().facts().authority_key_id, ca.facts().subject_key_id, "{name}");
+        let key = |served: &Served| served.secret.data.as_ref().unwrap()["tls.key"].clone();
+        assert!(after.leaf() != before.leaf() && key(&after) != key(before), "{name}");
+    }
+}
+
 /// So does that of a CA that is to end soon, also to who asks later.
 async fn in_an_emergency_services_follow_at_once(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
@@ -140,6 +164,8 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_eq!(kind(web.secret), key("ECDSA P384"));
     let signers = shop.cluster.secrets("openshift-service-ca");
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("RSA 3072"));
+    let pem = signers.get("signing-key").await.unwrap().data.unwrap()["tls.key"].0.clone();
+    assert!(pem.starts_with(b"-----BEGIN RSA PRIVATE KEY-----"), "PKCS#1, and not PKCS#8");
     // A new policy re-issues nothing; without the override, the next CA is of its category.
     policy.overrides.clear();
     policy.categories.remove(&Category::Serving);
@@ -180,6 +206,7 @@ async fn a_changed_policy_counts_for_who_comes_later() {
 on_both! {
     changes_are_followed
     a_rotation_reaches_every_service
+    without_the_key_of_the_ca_services_follow_when_everybody_has_read
     in_an_emergency_services_follow_at_once
     keys_follow_the_category
 }

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::ResourceExt;
 use kube_client::api::{DeleteParams, ListParams};
-use perennial_x509::{Certificate, read_certificates};
+use perennial_core::policy::Usage;
+use perennial_core::spec::{CertificateSpec, SubjectSpec, Validity};
+use perennial_x509::{Certificate, Issuer, PrivateKey, issue, read_certificates, self_signed};
 use serde_json::{Value, json};
 
-use super::shop::{ALPHA, BETA, SHOP, Shop, key};
+use super::shop::{ALPHA, BETA, SHOP, Served, Shop, key};
 use crate::cluster::Cluster;
 
 /// 1, 2, 3, 37: in either family, with the names of a Service, its uid, its owner and the end in both families.
@@ -48,6 +51,8 @@ async fn a_service_gets_what_it_asks_for(cluster: Cluster) {
         let length = u8::try_from(uid.len()).unwrap();
         let value = [&[0x04, length + 2, 0x13, length], uid.as_bytes()].concat();
         assert_eq!(&der[at..at + value.len()], value);
+        let pem = served.secret.data.as_ref().unwrap()["tls.key"].0.clone();
+        assert!(pem.starts_with(b"-----BEGIN EC PRIVATE KEY-----"), "SEC 1, and not PKCS#8");
         // And the CA is served beside it.
         let ca = shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap();
         let ca = read_certificates(&ca.data.unwrap()["tls.crt"].0).unwrap();
@@ -108,6 +113,14 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     let told = shop.events("ServingCertificateReplaced").await;
     assert!(told.iter().any(|text| text.contains("tls.key is not the key of tls.crt")), "{told:?}");
     drop(other);
+    // 10: by somebody of the same name. The signature counts.
+    let before = shop.served("web-tls").await;
+    shop.patch_secret("web-tls", json!({"data": forged(&shop, &before)})).await;
+    shop.once().await;
+    let after = shop.served("web-tls").await;
+    assert_eq!(after.certificates[1..], before.certificates[1..]);
+    assert_eq!(after.leaf().facts().authority_key_id, before.leaf().facts().authority_key_id);
+    shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
     // What is served beside it belongs to it: neither less nor more.
     for is_cut in [true, false] {
         let before = shop.served("web-tls").await;
@@ -147,6 +160,27 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     shop.service("web", &[(&key(BETA, "serving-cert-secret-name"), "web-tls")], true).await;
     shop.once().await;
     assert_eq!(shop.served("web-tls").await.names().len(), 4);
+}
+
+/// What a CA of the same name, with another key, signs for the same names.
+fn forged(shop: &Shop, served: &Served) -> Value {
+    let now = shop.cluster.now();
+    let validity = Validity { not_before: now, not_after: now + SignedDuration::from_hours(24 * 365) };
+    let spec = |subject: &Certificate, usage: Usage| CertificateSpec {
+        subject: SubjectSpec::Kept(subject.facts().subject.der().to_vec()),
+        usage,
+        hosts: subject.facts().hosts.clone(),
+        validity,
+        key: "ECDSA P256".parse().unwrap(),
+        extensions: Vec::new(),
+    };
+    let [ca_key, key] = [(); 2].map(|()| PrivateKey::generate("ECDSA P256".parse().unwrap()).unwrap());
+    let ca = self_signed(&spec(&served.certificates[1], Usage::Signer), &ca_key).unwrap();
+    let issuer = Issuer::new(&ca, &ca_key).unwrap();
+    let leaf = issue(&spec(served.leaf(), Usage::Serving), key.public_key(), &issuer).unwrap();
+    assert_eq!(leaf.facts().issuer, served.leaf().facts().issuer);
+    let pem = format!("{}{}", leaf.to_pem(), ca.to_pem()).into_bytes();
+    json!({"tls.crt": ByteString(pem), "tls.key": ByteString(key.to_pem().unwrap().as_bytes().to_vec())})
 }
 
 /// They are counted with all others.

@@ -96,6 +96,18 @@ async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
     shop.once().await;
     let before = shop.served("web-tls").await;
     assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
+    // Made for a Service of the same name that is gone, and nobody takes it away.
+    shop.patch_secret("web-tls", json!({"metadata": {"ownerReferences": null}})).await;
+    shop.services().delete("web", &DeleteParams::default()).await.unwrap();
+    let again = shop.asks("web", "web-tls").await;
+    shop.once().await;
+    let text = error(&shop.told("web").await);
+    assert!(text.contains(&format!("service UID {}: it was made for the Service web", again.uid().unwrap())), "{text}");
+    assert_eq!(shop.served("web-tls").await.leaf(), before.leaf());
+    shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
+    shop.once().await;
+    assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
+    let before = shop.served("web-tls").await;
     // Immutable: nothing to do yet; then it should change.
     shop.patch_secret("web-tls", json!({"immutable": true})).await;
     shop.once().await;
