@@ -311,6 +311,12 @@ async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
     let ours = lab.bundle().await.unwrap();
     let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
     lab.start();
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let beside = [format!("{ours}{key}"), format!("{ours}junk\n")];
+    for mistake in &beside {
+        lab.set_bundle(mistake).await;
+        soon("it is set right", || async { lab.bundle().await.unwrap() == ours }).await;
+    }
     for (mistake, right) in [("no bundle", vec![&ours]), (&theirs, vec![&ours, &theirs])] {
         lab.set_bundle(mistake).await;
         let is_right = |text: &str| right.iter().all(|it| text.contains(it.as_str()));
@@ -320,7 +326,56 @@ async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
     lab.end().await;
     let given = given.lock().unwrap();
     assert_eq!(given.len(), 2, "the first, and what it was set right to: {given:#?}");
-    assert!(given.iter().all(|text| text.contains(&ours)), "{given:#?}");
+    assert!(given.iter().all(|text| text.contains(&ours) && !text.contains("PRIVATE") && !text.contains("junk")));
+}
+
+#[tokio::test]
+async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    let ours = lab.bundle().await.unwrap();
+    let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
+    lab.ask("two", (INJECT, "true"), json!({"mine": "x"})).await;
+
+    // Nobody can write it.
+    lab.client = lab.cluster.way(|method, path| {
+        let is_it = *method != Method::GET && path.ends_with("/configmaps/signing-cabundle");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    lab.set_bundle(&theirs).await;
+    let passed = lab.runner().once().await.unwrap();
+    assert!(!passed.failed.is_empty());
+    assert_eq!(lab.bundle().await.unwrap(), theirs);
+    assert_eq!(lab.data("one").await, json!({KEY: ours}));
+    assert_eq!(lab.data("two").await, json!({"mine": "x"}));
+
+    // Nobody knows who the CA is.
+    lab.client = lab.cluster.way(|_, path| {
+        path.ends_with("/secrets/signing-key").then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+    });
+    lab.set_bundle(&ours).await;
+    lab.runner().once().await.unwrap();
+    assert_eq!(lab.data("two").await, json!({"mine": "x"}));
+
+    lab.client = lab.cluster.client.clone();
+    lab.once().await;
+    assert_eq!(lab.data("two").await, json!({KEY: ours}));
+}
+
+#[tokio::test]
+async fn who_writes_a_copy_of_the_bundle_does_not_keep_the_ca() {
+    let lab = Lab::new(Cluster::embedded().await).await;
+    lab.once().await;
+    let copies = lab.cluster.config_maps("openshift-config-managed");
+    let mut copy = copies.get("service-ca").await.unwrap();
+    copies.delete("service-ca", &DeleteParams::default()).await.unwrap();
+    (copy.metadata.resource_version, copy.metadata.uid, copy.metadata.managed_fields) = (None, None, None);
+    let as_them = PostParams { field_manager: Some("service-ca-operator".to_owned()), ..PostParams::default() };
+    copies.create(&as_them, &copy).await.unwrap();
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({KEY: lab.bundle().await.unwrap()}));
 }
 
 #[tokio::test]
