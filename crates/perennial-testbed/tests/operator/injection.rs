@@ -350,10 +350,11 @@ async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
     lab.ask("two", (INJECT, "true"), json!({"mine": "x"})).await;
 
     // Nobody can write it.
-    lab.client = lab.cluster.way(|method, path| {
+    let unwritable = lab.cluster.way(|method, path| {
         let is_it = *method != Method::GET && path.ends_with("/configmaps/signing-cabundle");
         is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
     });
+    lab.client = unwritable.clone();
     lab.set_bundle(&theirs).await;
     let passed = lab.runner().once().await.unwrap();
     assert!(!passed.failed.is_empty());
@@ -372,6 +373,21 @@ async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
     lab.client = lab.cluster.client.clone();
     lab.once().await;
     assert_eq!(lab.data("two").await, json!({KEY: ours}));
+
+    // The CA is there, and the one that it followed is not.
+    let ask = json!({"metadata": {"annotations": {FORCE: "a test"}}});
+    let secrets = lab.cluster.secrets(NAMESPACE);
+    secrets.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    lab.once().await;
+    let whole = lab.bundle().await.unwrap();
+    let data = secrets.get("signing-key").await.unwrap().data.unwrap();
+    let alone = String::from_utf8(data["tls.crt"].0.clone()).unwrap();
+    assert!(whole.contains(&alone) && whole != alone);
+    lab.client = unwritable;
+    lab.set_bundle(&alone).await;
+    lab.runner().once().await.unwrap();
+    assert_eq!(lab.bundle().await.unwrap(), alone);
+    assert_eq!(lab.data("two").await, json!({KEY: whole}));
 }
 
 #[tokio::test]
