@@ -89,6 +89,18 @@ pub enum Obstacle {
     },
 }
 
+/// How much is repeated of what somebody wrote.
+const REPEATED: usize = 100;
+
+/// What somebody wrote, as far as it helps to find it: an annotation may have a quarter of a megabyte, and what is said of many
+/// objects is kept, and told in one place.
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(REPEATED) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
+    }
+}
+
 impl Family {
     /// Both, the one that counts first.
     pub const ALL: [Family; 2] = [Family::Beta, Family::Alpha];
@@ -116,7 +128,7 @@ impl Request {
     pub fn of(annotations: &Annotations) -> Option<Result<Request, Obstacle>> {
         let (family, name) = first(annotations, SECRET_NAME)?;
         if !is_object_name(name) {
-            return Some(Err(Obstacle::Name { annotation: family.key(SECRET_NAME), name: name.to_owned() }));
+            return Some(Err(Obstacle::Name { annotation: family.key(SECRET_NAME), name: shortened(name) }));
         }
         Some(Ok(Request { secret: name.to_owned(), family }))
     }
@@ -150,10 +162,12 @@ pub fn claim(secret: &str, annotations: &Annotations, owners: &[String], uid: &s
         return Ok(());
     }
     let found = match (first(annotations, ORIGIN_UID), origin(annotations), owners) {
-        (Some((_, other)), Some(name), _) => format!("it was made for the Service {name} with uid {other}"),
-        (Some((_, other)), None, _) => format!("it was made for the Service with uid {other}"),
+        (Some((_, other)), Some(name), _) => {
+            format!("it was made for the Service {} with uid {}", shortened(name), shortened(other))
+        }
+        (Some((_, other)), None, _) => format!("it was made for the Service with uid {}", shortened(other)),
         (None, _, []) => "somebody else made it".to_owned(),
-        (None, _, owners) => format!("it belongs to {}", owners.join(", ")),
+        (None, _, owners) => format!("it belongs to {}", shortened(&owners.join(", "))),
     };
     Err(Obstacle::Owned { secret: secret.to_owned(), uid: uid.to_owned(), found })
 }
@@ -258,10 +272,11 @@ mod tests {
         for name in ["web-tls", "a", "0.a-b.9", &"a".repeat(253)] {
             assert!(asks(name).is_ok(), "{name}");
         }
-        for name in ["invalid-${SECRET_NAME}", "Web", "a_b", "-a", "a-", ".a", "a..b", "a.", "a/b", &"a".repeat(254)] {
+        for name in ["invalid-${SECRET_NAME}", "Web", "a_b", "-a", "a-", ".a", "a..b", "a.", "a/b"] {
             let error = asks(name).unwrap_err();
             assert!(error.contains(name) && error.contains("service.beta.openshift.io/serving-cert-secret-name"));
         }
+        assert!(asks(&"a".repeat(254)).unwrap_err().contains(&format!("{}… (254 bytes)", "a".repeat(100))));
     }
 
     #[test]
@@ -281,6 +296,29 @@ mod tests {
         let named = [(alpha, "u2"), ("alpha/originating-service-name", "web")];
         assert!(refused(&named, &[]).contains("secret shop/web-tls does not have corresponding service UID u1"));
         assert!(refused(&named, &[]).contains("made for the Service web with uid u2;"));
+    }
+
+    #[test]
+    fn of_what_somebody_wrote_no_more_is_repeated_than_helps() {
+        assert_eq!(shortened(&"ä".repeat(100)), "ä".repeat(100));
+        assert_eq!(shortened(&"ä".repeat(101)), format!("{}… (202 bytes)", "ä".repeat(100)));
+        let long = "x".repeat(200_000);
+        let (uid, name) = ("beta/originating-service-uid", "beta/originating-service-name");
+        let asked = Request::of(&annotations(&[("beta/serving-cert-secret-name", &format!("{long}_"))]));
+        let claimed = |pairs: &[(&str, &str)], owners: &[String]| {
+            claim("shop/web-tls", &annotations(pairs), owners, "u1").unwrap_err()
+        };
+        let obstacles = [
+            asked.unwrap().unwrap_err(),
+            claimed(&[(uid, &long)], &[]),
+            claimed(&[(uid, &long), (name, &long)], &[]),
+            claimed(&[], std::slice::from_ref(&long)),
+            claimed(&[], &vec!["Deployment web".to_owned(); 10_000]),
+        ];
+        for obstacle in obstacles {
+            let (told, kept) = (obstacle.to_string(), format!("{obstacle:?}"));
+            assert!(told.len() < 1000 && kept.len() < 1000 && told.contains("… ("), "{kept:.2000}");
+        }
     }
 
     #[test]

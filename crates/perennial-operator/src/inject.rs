@@ -7,7 +7,7 @@
 mod change;
 mod namespaces;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +24,10 @@ use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client, Error, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
-use perennial_core::catalog::Object;
+use perennial_core::catalog::{Object, ObjectName};
 use perennial_core::injection::{LEGACY_NAME, Target, Wanted};
+use perennial_core::snapshot::Slot;
+use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -53,6 +55,15 @@ const AT_ONCE: usize = 16;
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// Everything is looked at this often, whatever was heard.
 const RESYNC: Duration = Duration::from_secs(600);
+/// Whoever is given the same bundle this often within this time is given it by turns with somebody else, who would never tire.
+const OFTEN: (u32, Duration) = (5, Duration::from_secs(60));
+/// Why what the passes keep is given nothing.
+const KEPT: &str =
+    "it is one of the cluster's own bundles, which are kept as they have to be: the annotation is not heeded";
+const BY_TURNS: &str = "somebody else writes it as well, again and again: it is written less often from now on";
+/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
+/// failed for this long.
+const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
 /// An object that asks for the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,8 +89,10 @@ enum Heard {
 /// What came of looking at an object.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It has what it asks for, or has been given it.
+    /// It has what it asks for.
     Right,
+    /// It has been given what it asks for.
+    Written,
     /// It is gone, or asks no longer.
     Gone,
     /// Somebody was faster.
@@ -96,14 +109,25 @@ pub struct Injector {
     bases: watch::Receiver<Option<Arc<Base>>>,
     /// The kinds of which everything has been heard once, and why the others cannot be watched.
     listed: Mutex<BTreeMap<Target, Result<(), String>>>,
+    /// The kinds of which nothing is heard any more, why, and when that was seen last.
+    troubles: Arc<Mutex<BTreeMap<Target, (String, Instant)>>>,
+    /// The ConfigMaps that the passes keep or read: what is in them is not for an annotation to say.
+    kept: BTreeSet<ObjectName>,
     /// The last base by which everything was done that can be done.
     settled: watch::Sender<u64>,
 }
 
 impl Injector {
     /// In this cluster.
-    pub fn new(client: Client, clock: Clock, bases: watch::Receiver<Option<Arc<Base>>>) -> Injector {
-        Injector { client, clock, bases, listed: Mutex::default(), settled: watch::Sender::new(0) }
+    pub fn new(
+        client: Client,
+        clock: Clock,
+        bases: watch::Receiver<Option<Arc<Base>>>,
+        wiring: &Wiring<'_>,
+    ) -> Injector {
+        let kept = wiring.bundle_slots().filter(|slot| !slot.is_file()).map(Slot::object).collect();
+        let (listed, troubles, settled) = (Mutex::default(), Arc::default(), watch::Sender::new(0));
+        Injector { client, clock, bases, listed, troubles, kept, settled }
     }
 
     /// Waits until everything is done that can be done by this base.
@@ -115,14 +139,23 @@ impl Injector {
 
     /// Which kinds cannot be watched, and why.
     pub fn troubles(&self) -> Vec<String> {
-        let listed = self.listed();
-        let failed =
-            listed.iter().filter_map(|(target, listed)| Some((resource(*target).plural, listed.as_ref().err()?)));
-        failed.map(|(kind, why)| format!("{kind} cannot be watched for who asks for the CA bundle: {why}")).collect()
+        let mut failed = BTreeMap::new();
+        for (target, (why, at)) in locked(&self.troubles).iter() {
+            if at.elapsed() < TROUBLE_LASTS {
+                failed.insert(*target, why.clone());
+            }
+        }
+        for (target, listed) in self.listed().iter() {
+            failed.extend(listed.as_ref().err().map(|why| (*target, why.clone())));
+        }
+        let told = |(target, why)| {
+            format!("{} cannot be watched for who asks for the CA bundle: {why}", resource(target).plural)
+        };
+        failed.into_iter().map(told).collect()
     }
 
     fn listed(&self) -> MutexGuard<'_, BTreeMap<Target, Result<(), String>>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.listed)
     }
 
     /// Gives out the bundle until it is told to stop: then after the writes that are under way.
@@ -132,12 +165,13 @@ impl Injector {
         let kinds = heard.len();
         let mut bases = self.bases.clone();
         bases.mark_changed();
-        let mut queue = Queue::new();
+        let (mut queue, mut written) = (Queue::new(), Written::default());
         let (mut base, mut bundle): (Option<Arc<Base>>, Option<Arc<str>>) = (None, None);
         let mut under_way = FuturesUnordered::new();
         let mut read_at = None;
         let mut resync = tokio::time::interval(RESYNC);
         self.listed().clear();
+        locked(&self.troubles).clear();
         info!("Starting CA bundle injection");
         loop {
             // Without a bundle nobody is given any, and nobody loses what they have.
@@ -169,6 +203,7 @@ impl Injector {
                         let given = given(base.as_deref(), found, bundle.clone());
                         if given != bundle {
                             bundle = given;
+                            written = Written::default();
                             queue.add_all();
                         }
                     }
@@ -177,18 +212,31 @@ impl Injector {
                         read_at = Some(Instant::now() + READ_AGAIN);
                     }
                 },
-                Some((outcome, key)) = under_way.next() => self.settle(&mut queue, key, outcome).await,
-                _ = resync.tick() => queue.add_all(),
+                Some((outcome, key)) = under_way.next() => {
+                    let is_often = outcome == Outcome::Written && written.is_often(&key, Instant::now());
+                    self.settle(&mut queue, key, outcome, is_often).await;
+                }
+                _ = resync.tick() => {
+                    written.forget(Instant::now());
+                    queue.add_all();
+                }
                 () = sleep_until(due), if under_way.len() < AT_ONCE && bundle.is_some() => {}
             }
         }
         while under_way.next().await.is_some() {}
     }
 
-    async fn settle(&self, queue: &mut Queue<Key>, key: Key, outcome: Outcome) {
+    async fn settle(&self, queue: &mut Queue<Key>, key: Key, outcome: Outcome, is_often: bool) {
         match outcome {
-            Outcome::Right => queue.done(&key),
+            Outcome::Written if is_often || queue.is_held(&key) => {
+                if queue.hold(&key, BY_TURNS, Instant::now()) {
+                    warn!(object = %key, "the CA bundle is injected again and again: {BY_TURNS}");
+                    self.complain(&key, BY_TURNS).await;
+                }
+            }
+            Outcome::Right | Outcome::Written => queue.done(&key),
             Outcome::Gone => queue.forget(&key),
+            Outcome::Again if queue.is_held(&key) => _ = queue.hold(&key, BY_TURNS, Instant::now()),
             // After a moment, or as soon as something is heard of it: nobody needs to know.
             Outcome::Again => _ = queue.failed(&key, "somebody was faster", Instant::now()),
             Outcome::Refused(why) => {
@@ -215,6 +263,7 @@ impl Injector {
         let annotations = object.metadata.annotations.clone().unwrap_or_default();
         let text = match key.target.wanted(&key.name, &annotations) {
             None => return Outcome::Gone,
+            Some(_) if self.is_kept(key) => return Outcome::Refused(KEPT.to_owned()),
             Some(Wanted::Bundle) => bundle.to_owned(),
             Some(Wanted::WithServiceAccounts) => match self.roots(key).await {
                 Ok(roots) => format!("{bundle}{roots}\n"),
@@ -242,10 +291,15 @@ impl Injector {
         match written {
             Ok(_) => {
                 info!(object = %key, "injected the CA bundle");
-                Outcome::Right
+                Outcome::Written
             }
             Err(error) => refused(&error),
         }
+    }
+
+    fn is_kept(&self, key: &Key) -> bool {
+        let object = |namespace: &String| ObjectName { namespace: namespace.clone(), name: key.name.clone() };
+        key.target == Target::ConfigMap && key.namespace.as_ref().is_some_and(|it| self.kept.contains(&object(it)))
     }
 
     fn api(&self, key: &Key) -> Api<DynamicObject> {
@@ -288,7 +342,12 @@ impl Injector {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     {
         let events = watcher(Api::<PartialObjectMeta<K>>::all(self.client.clone()), watcher::Config::default());
+        let troubles = self.troubles.clone();
         let hear = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
+            // A list that begins, and one that was made, say nothing about what comes after.
+            if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
+                locked(&troubles).remove(&target);
+            }
             future::ready(match event {
                 Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
                     relevant(target, object.metadata)
@@ -299,6 +358,11 @@ impl Injector {
                     debug!(?target, %error, "a watch was interrupted");
                     match error {
                         watcher::Error::InitialListFailed(error) => Some(Heard::Listed(target, Err(brief(&error)))),
+                        // It is tried again without another list.
+                        watcher::Error::WatchStartFailed(error) => {
+                            locked(&troubles).insert(target, (brief(&error), Instant::now()));
+                            None
+                        }
                         // What was missed is heard when it begins again.
                         _ => None,
                     }
@@ -321,6 +385,31 @@ impl Injector {
         let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
         event::post(&self.client, Told { involved, is_warning: true, reason, text: why, now }).await;
     }
+}
+
+/// Who was given the bundle that is given out now: how often, and since when that is counted.
+#[derive(Default)]
+struct Written(BTreeMap<Key, (u32, Instant)>);
+
+impl Written {
+    /// Once more. Says whether that is too often.
+    fn is_often(&mut self, key: &Key, now: Instant) -> bool {
+        let (times, since) = self.0.entry(key.clone()).or_insert((0, now));
+        if OFTEN.1 <= now.duration_since(*since) {
+            (*times, *since) = (0, now);
+        }
+        *times += 1;
+        OFTEN.0 <= *times
+    }
+
+    /// Nothing is kept of those who were not given it for long.
+    fn forget(&mut self, now: Instant) {
+        self.0.retain(|_, (_, since)| now.duration_since(*since) < OFTEN.1);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is given out: what was found, if it is ours to give and has what the last pass has seen; until then what was given out before.

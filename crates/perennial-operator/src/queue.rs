@@ -24,6 +24,8 @@ struct Failure {
     times: u32,
     why: String,
     again_at: Instant,
+    /// Whatever is heard of it.
+    is_held: bool,
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -32,10 +34,12 @@ impl<K: Ord + Clone> Queue<K> {
         Queue { known, waiting, under_way, failed: BTreeMap::new() }
     }
 
-    /// Something was heard of it: it is looked at soon, however often it failed.
+    /// Something was heard of it: it is looked at soon, however often it failed, unless it is held.
     pub(crate) fn add(&mut self, key: K) {
         self.known.insert(key.clone());
-        self.waiting.insert(key);
+        if !self.is_held(&key) {
+            self.waiting.insert(key);
+        }
     }
 
     /// Everything is to be looked at.
@@ -89,8 +93,20 @@ impl<K: Ord + Clone> Queue<K> {
         let times = before.as_ref().map_or(0, |before| before.times) + 1;
         let wait = RETRY.0.saturating_mul(2_u32.saturating_pow(times - 1)).min(RETRY.1);
         let is_new = before.is_none_or(|before| before.why != why);
-        self.failed.insert(key.clone(), Failure { times, why: why.to_owned(), again_at: now + wait });
+        self.failed.insert(key.clone(), Failure { times, why: why.to_owned(), again_at: now + wait, is_held: false });
         is_new
+    }
+
+    /// The same where hearing of it is what leads to the next failure: that does not make it sooner.
+    pub(crate) fn hold(&mut self, key: &K, why: &str, now: Instant) -> bool {
+        let is_new = self.failed(key, why, now);
+        self.failed.entry(key.clone()).and_modify(|failure| failure.is_held = true);
+        is_new
+    }
+
+    /// Whether it is looked at again no sooner than that.
+    pub(crate) fn is_held(&self, key: &K) -> bool {
+        self.failed.get(key).is_some_and(|failure| failure.is_held)
     }
 }
 
@@ -141,6 +157,27 @@ mod tests {
         assert_eq!(queue.next(now), Some("a"));
         queue.done(&"a");
         assert_eq!(queue.due(), None);
+    }
+
+    #[test]
+    fn what_is_held_waits_whatever_is_heard_of_it_until_it_is_right() {
+        let (mut queue, now) = (Queue::new(), Instant::now());
+        let second = Duration::from_secs(1);
+        queue.add("a");
+        assert_eq!(queue.next(now), Some("a"));
+        assert!(queue.hold(&"a", "no", now));
+        queue.add("a");
+        assert_eq!((queue.next(now), queue.due()), (None, Some(now + second)));
+        assert_eq!(queue.next(now + second), Some("a"));
+        queue.add("a");
+        assert!(!queue.hold(&"a", "no", now + second));
+        assert_eq!((queue.next(now + second), queue.due()), (None, Some(now + 3 * second)));
+        // What is due for everybody is due for it.
+        queue.add_all();
+        assert_eq!(queue.next(now + second), Some("a"));
+        queue.done(&"a");
+        queue.add("a");
+        assert_eq!(queue.next(now + second), Some("a"));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl<'c> Runner<'c> {
             let (client, keys, metrics) = (client.clone(), keys.clone(), metrics.clone());
             Serving::new(planner, client, keys, metrics, clock.clone(), bases.subscribe(), wake.clone())
         });
-        let injector = serving.is_some().then(|| Injector::new(client.clone(), clock.clone(), bases.subscribe()));
+        let inject = || Injector::new(client.clone(), clock.clone(), bases.subscribe(), planner.wiring());
+        let injector = serving.is_some().then(inject);
         metrics.count_services(serving.as_ref().map(Serving::index));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
         let view = View { services, ..view };

@@ -76,6 +76,12 @@ const NAMED: usize = 5;
 /// Says of a component that it is left to somebody else, or partly left as it is: ours, and there only as long as it is so.
 pub const STANDS_BACK: &str = "PerennialStandsBack";
 
+/// The reason of that where somebody else keeps it.
+const OTHER_WRITER: &str = "OtherWriter";
+
+/// Conditions of the service CA that nobody else writes: nobody else would take them away.
+const OURS_ALONE: [&str; 3] = ["RotationHeldBack", "ServingCertificatesBlocked", "CertRotation_SigningKey_Degraded"];
+
 /// Who else keeps a component, if anybody does.
 pub fn other_writer<'a>(planner: &Planner<'_>, component: Component, report: &'a Report) -> Option<&'a Waiting> {
     let catalog = planner.wiring().catalog;
@@ -86,7 +92,7 @@ pub fn other_writer<'a>(planner: &Planner<'_>, component: Component, report: &'a
 /// That a component is left to somebody else.
 pub fn stands_back(why: &Waiting) -> Claim {
     let message = format!("{why}; nothing of this component is written here: --take-over is the hand-over");
-    claim(STANDS_BACK, true, "OtherWriter", message)
+    claim(STANDS_BACK, true, OTHER_WRITER, message)
 }
 
 /// That some of a component is left as it is because a resource asks for that; none where none does.
@@ -245,13 +251,15 @@ pub fn failed(why: &str) -> Claim {
     claim("Degraded", true, "PassFailed", why.to_owned())
 }
 
-/// Whether nobody has said anything about a component yet, or we have.
+/// Whether nobody has said anything about a component yet, or we have, and more than that somebody else keeps it.
 pub async fn is_ours(client: &Client, component: Component) -> bool {
     match Api::<ClusterOperator>::all(client.clone()).get_opt(component.owner()).await {
         Ok(None) => true,
         Ok(Some(found)) => {
             let mut entries = found.metadata.managed_fields.iter().flatten();
+            let is_left = |it: &Condition| it.type_ == STANDS_BACK && it.reason.as_deref() == Some(OTHER_WRITER);
             entries.any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
+                && !found.status.iter().flat_map(|status| &status.conditions).any(is_left)
         }
         Err(_) => false,
     }
@@ -284,11 +292,12 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     }
     match component {
         Component::ServiceCa if is_ours => report_service_ca(client, claims, now).await,
+        Component::ServiceCa => report_service_ca(client, &[], now).await,
         _ => Ok(()),
     }
 }
 
-/// Writes the same to `ServiceCA`, where people look who configure it there.
+/// Writes the same to `ServiceCA`, where people look who configure it there. Whoever says nothing there takes away what is theirs.
 async fn report_service_ca(client: &Client, claims: &[Claim], now: Timestamp) -> Result<(), Error> {
     let api = Api::<ServiceCA>::all(client.clone());
     let Some(mut found) = api.get_opt(service_ca::SINGLETON).await? else { return Ok(()) };
@@ -312,6 +321,9 @@ fn claimed(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
         conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
     if !claims.iter().any(|claim| claim.type_ == STANDS_BACK) {
         found.remove(STANDS_BACK);
+    }
+    if is_theirs(claims) {
+        found.retain(|type_, _| !OURS_ALONE.contains(&type_.as_str()));
     }
     for claim in claims {
         let old = found.get(&claim.type_);
@@ -350,9 +362,22 @@ fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Conditio
         status: status.to_owned(),
         last_transition_time: since.unwrap_or(Time(now)),
         reason: Some(claim.reason.to_owned()),
-        message: Some(claim.message.clone()).filter(|message| !message.is_empty()),
+        message: Some(capped(&claim.message)).filter(|message| !message.is_empty()),
         other: Default::default(),
     }
+}
+
+/// How long a message may be: as long as those of Kubernetes itself. With more of it in several conditions the whole object would be
+/// refused, and then nothing would be said any more.
+const LONGEST_MESSAGE: usize = 32 << 10;
+
+/// As much of a message as a condition can have.
+fn capped(message: &str) -> String {
+    if message.len() <= LONGEST_MESSAGE {
+        return message.to_owned();
+    }
+    let more = "…";
+    format!("{}{more}", &message[..message.floor_char_boundary(LONGEST_MESSAGE - more.len())])
 }
 
 /// Whether a trouble is one of a component: where it has objects, or everywhere.
@@ -417,4 +442,18 @@ fn camel_case(id: &str) -> String {
         letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
     };
     id.split('-').map(capital).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_no_longer_than_a_condition_can_have() {
+        let told =
+            |message: String| condition(&claim("Degraded", true, "Trouble", message), None, Timestamp::UNIX_EPOCH);
+        assert_eq!(told("x".repeat(32768)).message.unwrap(), "x".repeat(32768));
+        let long = told("ä".repeat(20_000)).message.unwrap();
+        assert!(long.len() <= 32768 && 32700 < long.len() && long.ends_with("ä…"));
+    }
 }

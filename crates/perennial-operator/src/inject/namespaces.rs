@@ -93,7 +93,7 @@ impl Publisher {
 
     async fn settle(&self, queue: &mut Queue<String>, namespace: String, outcome: Outcome) {
         match outcome {
-            Outcome::Right | Outcome::Gone => queue.forget(&namespace),
+            Outcome::Right | Outcome::Written | Outcome::Gone => queue.forget(&namespace),
             Outcome::Again => _ = queue.failed(&namespace, "somebody was faster", Instant::now()),
             Outcome::Refused(why) => {
                 if queue.failed(&namespace, &why, Instant::now()) {
@@ -126,7 +126,7 @@ impl Publisher {
         match api.create(&params, &map).await {
             Ok(_) => {
                 info!(namespace, "made ConfigMap {LEGACY_NAME}");
-                Outcome::Right
+                Outcome::Written
             }
             Err(Error::Api(status)) if status.reason == "AlreadyExists" => Outcome::Right,
             Err(Error::Api(status)) if status.code == 404 => Outcome::Gone,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use perennial_core::catalog::{Component, ObjectName};
+use perennial_core::plan::distrusted;
 use perennial_core::rules::SecretState;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -12,6 +13,7 @@ use perennial_x509::{Bundle, Certificate, trust};
 
 use crate::library::Library;
 use crate::observe::Observation;
+use crate::read;
 
 /// The part of an observation on which decisions about Services rest.
 #[derive(Debug)]
@@ -44,9 +46,11 @@ impl Base {
         snapshot.secrets.extend(all.secrets.get_key_value(&signer).map(|(slot, found)| (slot.clone(), found.clone())));
         for slot in &bundles {
             snapshot.bundles.extend(all.bundles.get(slot).map(|found| (slot.clone(), found.clone())));
+        }
+        // Who writes a copy does not keep the CA.
+        for slot in [&signer, &wired.home] {
             snapshot.other_writers.extend(all.other_writers.get(slot).map(|writer| (slot.clone(), writer.clone())));
         }
-        snapshot.other_writers.extend(all.other_writers.get(&signer).map(|writer| (signer.clone(), writer.clone())));
         snapshot.certificates = all.certificates.clone();
         snapshot.forget_unmentioned();
         let mut library = Library::default();
@@ -88,12 +92,31 @@ impl Base {
         self.library.get(&self.signer()?.certificate.id)
     }
 
-    /// Whether a text has the certificates that the CA's bundle had when it was seen last, and nothing besides.
+    /// Whether a text is the CA's bundle as it was seen last, and nothing besides: the CA and those that it has followed are in it.
+    /// One that is to be left as it is may be written otherwise.
     pub(crate) fn is_bundle(&self, text: &str) -> bool {
         let seen = self.bundles.first().and_then(|home| self.snapshot.bundles.get(home)?.present());
+        let (Some(seen), Some(signer)) = (seen, self.signer()) else { return false };
         let (found, damage) = Bundle::salvage(text.as_bytes());
+        let is_frozen = self.snapshot.settings.leaves(Component::ServiceCa, service_ca::BUNDLE);
+        let is_clean = match is_frozen {
+            true => damage.is_empty() && has_only_certificates(text),
+            false => read::bundle_text(found.certificates()) == text,
+        };
         let found: BTreeSet<CertificateId> = found.certificates().iter().map(trust::id).collect();
-        damage.is_empty() && seen.is_some_and(|seen| seen.members.iter().cloned().collect::<BTreeSet<_>>() == found)
+        is_clean
+            && seen.members.iter().cloned().collect::<BTreeSet<_>>() == found
+            && self.needed(signer, is_frozen).all(|id| found.contains(id))
+    }
+
+    /// What has to be in the bundle: without these it is not whole, whoever left it so.
+    fn needed<'a>(&'a self, signer: &'a SecretState, is_frozen: bool) -> impl Iterator<Item = &'a CertificateId> {
+        let now = self.snapshot.taken_at;
+        let bridged = signer.bridged.iter().filter_map(|id| self.snapshot.certificates.get(id));
+        let bridged = bridged.filter(move |it| !is_frozen && it.is_valid_at(now));
+        let distrusted = distrusted(&self.snapshot);
+        let all = [&signer.certificate].into_iter().chain(bridged);
+        all.filter(move |it| !distrusted.contains_key(&it.subject.key)).map(|it| &it.id)
     }
 
     /// Where it is kept.
@@ -115,5 +138,25 @@ impl Base {
             || self.snapshot.policy != other.snapshot.policy
             || self.snapshot.settings != other.snapshot.settings
             || self.snapshot.other_writers != other.snapshot.other_writers
+    }
+}
+
+/// Whether there is no PEM block but certificates: no key that somebody put beside them.
+fn has_only_certificates(text: &str) -> bool {
+    text.split("-----BEGIN").skip(1).all(|block| block.starts_with(" CERTIFICATE-----"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_block_that_is_no_certificate_is_found() {
+        let certificate = "# ours\n-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+        assert!(has_only_certificates(certificate));
+        for other in ["-----BEGIN PRIVATE KEY-----\n", "-----BEGIN CERTIFICATE REQUEST-----\n", " -----BEGIN"] {
+            assert!(!has_only_certificates(&format!("{certificate}{other}")), "{other}");
+            assert!(!has_only_certificates(&format!("{other}{certificate}")), "{other}");
+        }
     }
 }

@@ -261,6 +261,7 @@ impl Serving<'_> {
         let owners: Vec<String> = owners.map(|owner| format!("{} {}", owner.kind, owner.name)).collect();
         serving::claim(slot.object_text(), &annotations, &owners, &service.uid)?;
         if let Some(found) = secret.type_.clone().filter(|found| found != TLS) {
+            let found = serving::shortened(&found);
             return Err(Obstacle::Type { secret: slot.object_text().to_owned(), found }.into());
         }
         let (state, certificate) = match read::serving(&secret, slot) {

@@ -1,6 +1,7 @@
 //! The CA bundle of Services, given to those who ask for it. Numbers are those of the original's scenarios.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{Method, Request, StatusCode};
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::service_fn;
 
-use crate::cluster::{Cluster, soon};
+use crate::cluster::{Cluster, answer, soon};
 use crate::mint::Minted;
 use crate::rights;
 use crate::telling::condition;
@@ -29,6 +30,7 @@ use crate::telling::condition;
 const SHOP: &str = "shop";
 const NAMESPACE: &str = "openshift-service-ca";
 const BUNDLE: &str = "signing-cabundle";
+const KAS: &str = "openshift-kube-apiserver";
 
 /// A cluster with a namespace, of which only the service CA is kept, and the way of the operator to it.
 struct Lab {
@@ -100,6 +102,15 @@ impl Lab {
     async fn data(&self, name: &str) -> Value {
         let found = self.cluster.config_maps(SHOP).get(name).await.unwrap();
         serde_json::to_value(found.data.unwrap_or_default()).unwrap()
+    }
+
+    /// What is said of a ConfigMap that could not be given the bundle.
+    async fn complaints(&self, namespace: &str, name: &str) -> Vec<String> {
+        let events = Api::<Event>::namespaced(self.cluster.client.clone(), namespace);
+        let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+        let of_it = all.filter(|it| it.involved_object.name.as_deref() == Some(name));
+        let failed = of_it.filter(|it| it.reason.as_deref() == Some("CABundleInjectionFailed"));
+        failed.filter_map(|it| it.message).collect()
     }
 
     async fn map_becomes(&self, name: &str, data: Value) {
@@ -311,6 +322,12 @@ async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
     let ours = lab.bundle().await.unwrap();
     let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
     lab.start();
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let beside = [format!("{ours}{key}"), format!("{ours}junk\n")];
+    for mistake in &beside {
+        lab.set_bundle(mistake).await;
+        soon("it is set right", || async { lab.bundle().await.unwrap() == ours }).await;
+    }
     for (mistake, right) in [("no bundle", vec![&ours]), (&theirs, vec![&ours, &theirs])] {
         lab.set_bundle(mistake).await;
         let is_right = |text: &str| right.iter().all(|it| text.contains(it.as_str()));
@@ -320,7 +337,72 @@ async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
     lab.end().await;
     let given = given.lock().unwrap();
     assert_eq!(given.len(), 2, "the first, and what it was set right to: {given:#?}");
-    assert!(given.iter().all(|text| text.contains(&ours)), "{given:#?}");
+    assert!(given.iter().all(|text| text.contains(&ours) && !text.contains("PRIVATE") && !text.contains("junk")));
+}
+
+#[tokio::test]
+async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    let ours = lab.bundle().await.unwrap();
+    let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
+    lab.ask("two", (INJECT, "true"), json!({"mine": "x"})).await;
+
+    // Nobody can write it.
+    let unwritable = lab.cluster.way(|method, path| {
+        let is_it = *method != Method::GET && path.ends_with("/configmaps/signing-cabundle");
+        is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    lab.client = unwritable.clone();
+    lab.set_bundle(&theirs).await;
+    let passed = lab.runner().once().await.unwrap();
+    assert!(!passed.failed.is_empty());
+    assert_eq!(lab.bundle().await.unwrap(), theirs);
+    assert_eq!(lab.data("one").await, json!({KEY: ours}));
+    assert_eq!(lab.data("two").await, json!({"mine": "x"}));
+
+    // Nobody knows who the CA is.
+    lab.client = lab.cluster.way(|_, path| {
+        path.ends_with("/secrets/signing-key").then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+    });
+    lab.set_bundle(&ours).await;
+    lab.runner().once().await.unwrap();
+    assert_eq!(lab.data("two").await, json!({"mine": "x"}));
+
+    lab.client = lab.cluster.client.clone();
+    lab.once().await;
+    assert_eq!(lab.data("two").await, json!({KEY: ours}));
+
+    // The CA is there, and the one that it followed is not.
+    let ask = json!({"metadata": {"annotations": {FORCE: "a test"}}});
+    let secrets = lab.cluster.secrets(NAMESPACE);
+    secrets.patch("signing-key", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    lab.once().await;
+    let whole = lab.bundle().await.unwrap();
+    let data = secrets.get("signing-key").await.unwrap().data.unwrap();
+    let alone = String::from_utf8(data["tls.crt"].0.clone()).unwrap();
+    assert!(whole.contains(&alone) && whole != alone);
+    lab.client = unwritable;
+    lab.set_bundle(&alone).await;
+    lab.runner().once().await.unwrap();
+    assert_eq!(lab.bundle().await.unwrap(), alone);
+    assert_eq!(lab.data("two").await, json!({KEY: whole}));
+}
+
+#[tokio::test]
+async fn who_writes_a_copy_of_the_bundle_does_not_keep_the_ca() {
+    let lab = Lab::new(Cluster::embedded().await).await;
+    lab.once().await;
+    let copies = lab.cluster.config_maps("openshift-config-managed");
+    let mut copy = copies.get("service-ca").await.unwrap();
+    copies.delete("service-ca", &DeleteParams::default()).await.unwrap();
+    (copy.metadata.resource_version, copy.metadata.uid, copy.metadata.managed_fields) = (None, None, None);
+    let as_them = PostParams { field_manager: Some("service-ca-operator".to_owned()), ..PostParams::default() };
+    copies.create(&as_them, &copy).await.unwrap();
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    assert_eq!(lab.data("one").await, json!({KEY: lab.bundle().await.unwrap()}));
 }
 
 #[tokio::test]
@@ -371,4 +453,75 @@ async fn who_cannot_be_watched_holds_up_nobody_else() {
     lab.start();
     soon("it is well", || async { condition(&lab.cluster, "service-ca", "Degraded").await.0 == "False" }).await;
     lab.end().await;
+}
+
+#[tokio::test]
+async fn who_can_be_listed_and_not_watched_is_said_too() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    lab.client = lab.cluster.way_of(|client, request| async move {
+        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+        match is_watch && request.uri().path().ends_with("/apiservices") {
+            true => Ok(answer(StatusCode::FORBIDDEN, "Forbidden")),
+            false => client.send(request).await,
+        }
+    });
+    lab.once().await;
+    lab.start();
+    soon("it is said", || async {
+        let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
+        status == "True" && message.contains("apiservices cannot be watched")
+    })
+    .await;
+    lab.end().await;
+}
+
+#[tokio::test]
+async fn an_annotation_does_not_make_a_bundle_of_the_cluster_another() {
+    let lab = Lab::new(Cluster::embedded().await).await;
+    lab.once().await;
+    let ours = lab.bundle().await.unwrap();
+    let (kept, copy) = (lab.cluster.config_maps(KAS), lab.cluster.config_maps("openshift-config-managed"));
+    let theirs = json!({"metadata": annotated("client-ca"), "data": {"ca-bundle.crt": "theirs"}});
+    lab.cluster.create::<ConfigMap>(Some(KAS), theirs).await;
+    let ask = json!({"metadata": annotated("service-ca")});
+    copy.patch("service-ca", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    lab.once().await;
+    let data = async |api: &Api<ConfigMap>, name: &str| api.get(name).await.unwrap().data.unwrap();
+    assert_eq!(data(&kept, "client-ca").await, [("ca-bundle.crt".to_owned(), "theirs".to_owned())].into());
+    assert_eq!(data(&copy, "service-ca").await, [("ca-bundle.crt".to_owned(), ours)].into());
+    for (namespace, name) in [(KAS, "client-ca"), ("openshift-config-managed", "service-ca")] {
+        assert_eq!(lab.complaints(namespace, name).await.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn somebody_who_writes_the_same_again_and_again_is_not_answered_each_time() {
+    let mut lab = Lab::new(Cluster::embedded().await).await;
+    lab.ask("one", (INJECT, "true"), json!({})).await;
+    lab.once().await;
+    let ours = json!({KEY: lab.bundle().await.unwrap()});
+    let api = lab.cluster.config_maps(SHOP);
+    let theirs = json!({"data": {KEY: "theirs", "mine": "x"}});
+    lab.start();
+    // As fast as it is set right.
+    let mut answered = 0;
+    while lab.complaints(SHOP, "one").await.is_empty() {
+        assert!(answered < 20, "it goes on and on");
+        api.patch("one", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+        lab.map_becomes("one", ours.clone()).await;
+        answered += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // It has what it asks for in the end, later each time, and is told once.
+    let mut waited = Duration::ZERO;
+    for _ in 0..2 {
+        let start = Instant::now();
+        api.patch("one", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+        lab.map_becomes("one", ours.clone()).await;
+        waited = start.elapsed();
+    }
+    assert!(Duration::from_millis(500) < waited, "{waited:?}");
+    lab.end().await;
+    let complaints = lab.complaints(SHOP, "one").await;
+    assert!(matches!(&complaints[..], [why] if why.starts_with("somebody else writes it as well")), "{complaints:?}");
 }

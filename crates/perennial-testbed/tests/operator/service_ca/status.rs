@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
 use kube_client::Api;
-use kube_client::api::PostParams;
+use kube_client::api::{DeleteParams, PostParams};
+use perennial_api::config::ClusterOperator;
 use perennial_api::operator::ServiceCA;
 use serde_json::json;
 
-use super::lab::{DAY, Lab};
+use super::lab::{DAY, Lab, NAMESPACE, SECRET};
 use crate::mint::Minted;
 
 impl Lab {
@@ -94,4 +96,38 @@ async fn where_another_operator_keeps_the_ca_it_is_the_one_to_say_how_it_is() {
     lab.pass().await;
     assert_eq!(lab.condition("PerennialStandsBack").await.0, "True");
     assert_eq!(lab.resource().get("cluster").await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn what_only_we_say_goes_with_us_and_nothing_comes_back_while_another_operator_keeps_the_ca() {
+    let lab = Lab::embedded().await;
+    lab.configure(json!({"managementState": "Managed"})).await;
+    lab.pass().await;
+    let ours = ["CertRotation_SigningKey_Degraded", "RotationHeldBack", "ServingCertificatesBlocked"];
+    let said = lab.said().await;
+    assert!(ours.iter().all(|type_| said.contains_key(*type_)), "{said:?}");
+    // They write the same, and it is theirs.
+    let as_them = PostParams { field_manager: Some("service-ca-operator".to_owned()), ..PostParams::default() };
+    let mut secret = lab.secret().await;
+    lab.cluster.secrets(NAMESPACE).delete(SECRET, &DeleteParams::default()).await.unwrap();
+    (secret.metadata.resource_version, secret.metadata.uid, secret.metadata.managed_fields) = (None, None, None);
+    lab.cluster.secrets(NAMESPACE).create(&as_them, &secret).await.unwrap();
+    lab.pass().await;
+    let operators = Api::<ClusterOperator>::all(lab.cluster.client.clone());
+    let operator = async || operators.get("service-ca").await.unwrap().status.unwrap();
+    let (operator_said, said) = (operator().await, lab.said().await);
+    let has = |type_: &str| operator_said.conditions.iter().any(|it| it.type_ == type_);
+    assert!(has("PerennialStandsBack") && has("Available"));
+    for type_ in ours {
+        assert!(!has(type_) && !said.contains_key(type_), "{type_}");
+    }
+    assert_eq!(said["Available"], "True", "that is theirs to say now");
+
+    // Who begins and cannot look at the cluster has nothing to say about it.
+    let blind = lab.cluster.way(|_, path| {
+        let is_core = path.starts_with("/api/v1/namespaces/");
+        is_core.then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
+    });
+    assert!(lab.cluster.runner_through(blind).once().await.is_err());
+    assert_eq!((operator().await, lab.said().await), (operator_said, said));
 }

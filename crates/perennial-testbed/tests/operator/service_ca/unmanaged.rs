@@ -63,6 +63,12 @@ async fn services_go_on(lab: Lab) {
         assert_eq!(lab.condition("Available").await.0, "True");
         assert_eq!(lab.condition("Degraded").await.0, "False");
     }
+    // A key beside it reaches nobody.
+    let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+    let by_mistake = json!({"data": {"ca-bundle.crt": format!("{text}{key}")}});
+    bundles.patch(BUNDLE, &PatchParams::default(), &Patch::Merge(&by_mistake)).await.unwrap();
+    lab.pass().await;
+    assert_eq!(lab.given("removed").await, text);
     // One that is gone stays gone, and is taken from nobody.
     bundles.delete(BUNDLE, &DeleteParams::default()).await.unwrap();
     lab.pass().await;
