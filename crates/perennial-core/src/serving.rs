@@ -178,7 +178,7 @@ pub fn expiry(annotations: &Annotations) -> Annotation {
     match written.map(String::as_str) {
         None | Some("") => Annotation::Missing,
         Some(text) if text.parse::<Timestamp>().is_ok() => Annotation::Readable,
-        Some(text) => Annotation::Garbled(text.to_owned()),
+        Some(text) => Annotation::Garbled(shortened(text)),
     }
 }
 
@@ -336,6 +336,8 @@ mod tests {
             Annotation::Missing
         );
         assert_eq!(expiry(&annotations(&[("alpha/expiry", "soon")])), Annotation::Garbled("soon".to_owned()));
+        let Annotation::Garbled(text) = expiry(&annotations(&[("beta/expiry", &"soon".repeat(1000))])) else { panic!() };
+        assert!(text.len() < 200 && text.ends_with("(4000 bytes)"), "{text}");
         // What somebody took away to get another certificate is not put back.
         let mut without = annotations(&[("beta/originating-service-uid", "u1")]);
         mend(&mut without, Family::Beta, "web", "u1", end);
