@@ -336,7 +336,9 @@ mod tests {
             Annotation::Missing
         );
         assert_eq!(expiry(&annotations(&[("alpha/expiry", "soon")])), Annotation::Garbled("soon".to_owned()));
-        let Annotation::Garbled(text) = expiry(&annotations(&[("beta/expiry", &"soon".repeat(1000))])) else { panic!() };
+        let Annotation::Garbled(text) = expiry(&annotations(&[("beta/expiry", &"soon".repeat(1000))])) else {
+            panic!()
+        };
         assert!(text.len() < 200 && text.ends_with("(4000 bytes)"), "{text}");
         // What somebody took away to get another certificate is not put back.
         let mut without = annotations(&[("beta/originating-service-uid", "u1")]);

@@ -50,50 +50,52 @@ fn ends(certificate: &Certificate) -> Timestamp {
     certificate.facts().validity.not_after
 }
 
-#[tokio::test]
-async fn one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due() {
-    for key in [Key::Rsa, Key::Ec] {
-        let lab = Lab::embedded().await;
-        let original = original(key);
-        lab.put(original.data.clone(), &original.data["ca-bundle.crt"], "somebody").await;
-        let secret = lab.secret().await;
-        assert!(secret.metadata.annotations.is_none());
-        for _ in 0..2 {
-            lab.pass().await;
-            lab.wait(DAY);
-        }
-        assert_eq!(lab.secret().await, secret, "not even its version");
-        let adopted = lab.ca().await;
-        assert_eq!(adopted.certificate(), &original.new);
-        let client = lab.bundle().await;
-        assert!(adopted.bundle.iter().all(|it| client.contains(it)) && client.len() == 2);
-        assert_eq!(lab.condition("Available").await.0, "True");
-        assert_eq!(lab.told("ServiceCARotated").await, []);
+async fn an_rsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due(lab: &Lab) {
+    one_of_the_original_operator_is_taken(lab, Key::Rsa).await;
+}
 
-        // What was started then, and before its last rotation.
-        let server = adopted.serves(lab.now());
-        let before = [original.old.clone()];
-        lab.cluster.set_now(adopted.ends() - MINIMUM);
-        assert_eq!(lab.pass().await.len(), 3);
-        let next = lab.ca().await;
-        assert_eq!(next.certificate().facts().subject.der(), original.new.facts().subject.der());
-        let up = next.bridges[0].facts();
-        assert_eq!(up.authority_key_id, original.new.facts().subject_key_id, "as it was found");
-        assert_eq!(next.bundle[1].facts().subject_key_id, original.new.facts().subject_key_id);
-        let (next_client, next_server) = (lab.bundle().await, next.serves(lab.now()));
-        let mut handshakes = Handshakes::default();
-        handshakes.expect_overlap((&client, &server), (&next_client, &next_server), lab.now(), adopted.ends());
-        // Its last rotation is half of its life ago: who has not come to it is out, as the original operator promised.
-        assert!(ends(&original.old) < lab.now());
-        handshakes.expect(&before, &next_server, lab.now(), false, "a client of before");
-        handshakes.judge();
+async fn an_ecdsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due(lab: &Lab) {
+    one_of_the_original_operator_is_taken(lab, Key::Ec).await;
+}
+
+async fn one_of_the_original_operator_is_taken(lab: &Lab, key: Key) {
+    let original = original(key);
+    lab.put(original.data.clone(), &original.data["ca-bundle.crt"], "somebody").await;
+    let secret = lab.secret().await;
+    assert!(secret.metadata.annotations.is_none());
+    for _ in 0..2 {
+        lab.pass().await;
+        lab.wait(DAY);
     }
+    assert_eq!(lab.secret().await, secret, "not even its version");
+    let adopted = lab.ca().await;
+    assert_eq!(adopted.certificate(), &original.new);
+    let client = lab.bundle().await;
+    assert!(adopted.bundle.iter().all(|it| client.contains(it)) && client.len() == 2);
+    assert_eq!(lab.condition("Available").await.0, "True");
+    assert_eq!(lab.told("ServiceCARotated").await, []);
+
+    // What was started then, and before its last rotation.
+    let server = adopted.serves(lab.now());
+    let before = [original.old.clone()];
+    lab.cluster.set_now(adopted.ends() - MINIMUM);
+    assert_eq!(lab.pass().await.len(), 3);
+    let next = lab.ca().await;
+    assert_eq!(next.certificate().facts().subject.der(), original.new.facts().subject.der());
+    let up = next.bridges[0].facts();
+    assert_eq!(up.authority_key_id, original.new.facts().subject_key_id, "as it was found");
+    assert_eq!(next.bundle[1].facts().subject_key_id, original.new.facts().subject_key_id);
+    let (next_client, next_server) = (lab.bundle().await, next.serves(lab.now()));
+    let mut handshakes = Handshakes::default();
+    handshakes.expect_overlap((&client, &server), (&next_client, &next_server), lab.now(), adopted.ends());
+    // Its last rotation is half of its life ago: who has not come to it is out, as the original operator promised.
+    assert!(ends(&original.old) < lab.now());
+    handshakes.expect(&before, &next_server, lab.now(), false, "a client of before");
+    handshakes.judge();
 }
 
 /// Soon after a rotation of the original operator, those of before it are still in after ours.
-#[tokio::test]
-async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after_ours() {
-    let lab = Lab::embedded().await;
+async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after_ours(lab: &Lab) {
     let original = original(Key::Rsa);
     lab.put(original.data.clone(), &original.data["ca-bundle.crt"], "somebody").await;
     lab.pass().await;
@@ -132,9 +134,7 @@ async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after
 }
 
 /// The Secret was written and the ConfigMap was not, as the original operator may leave them for ever.
-#[tokio::test]
-async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret() {
-    let lab = Lab::embedded().await;
+async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret(lab: &Lab) {
     let mut original = original(Key::Ec);
     // What stands beside it and is not signed by it is given to nobody.
     let stranger = Minted::authority("a stranger", lab.now(), DAY).certificate;
@@ -224,5 +224,9 @@ async fn one_that_the_original_operator_keeps_is_left_to_it_on_a_real_server_too
 }
 
 on_both! {
+    an_rsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due
+    an_ecdsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due
+    who_knows_only_what_was_before_the_originals_rotation_is_still_in_after_ours
+    a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret
     one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted
 }

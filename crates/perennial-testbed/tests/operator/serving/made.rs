@@ -249,9 +249,8 @@ async fn what_was_made_for_a_service_is_taken(cluster: Cluster) {
 }
 
 /// Long names and other domains.
-#[tokio::test]
-async fn names_fit_whatever_they_are() {
-    let mut shop = Shop::new(Cluster::embedded().await).await;
+async fn names_fit_whatever_they_are(cluster: Cluster) {
+    let mut shop = Shop::new(cluster).await;
     shop.cluster.view.service_domain = "corp.example.com".to_owned();
     let (short, long) = ("a".repeat(54), "a".repeat(63));
     shop.asks(&short, "short-tls").await;
@@ -272,4 +271,5 @@ on_both! {
     what_is_old_is_made_again_in_time
     what_was_made_for_a_service_is_taken
     what_is_made_is_counted
+    names_fit_whatever_they_are
 }

@@ -20,9 +20,8 @@ fn counted(text: &str) -> (u32, u32) {
     (value("perennial_serving_services"), value("perennial_serving_services_blocked"))
 }
 
-#[tokio::test]
-async fn who_asks_in_vain_is_counted_and_named_until_they_no_longer_do() {
-    let shop = Shop::new(Cluster::embedded().await).await;
+async fn who_asks_in_vain_is_counted_and_named_until_they_no_longer_do(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
     shop.asks("well", "well-tls").await;
     let said = async |type_: &str| {
         let (status, message, _) = condition(&shop.cluster, "service-ca", type_).await;
@@ -66,4 +65,8 @@ async fn who_asks_in_vain_is_counted_and_named_until_they_no_longer_do() {
     runner.once().await.unwrap();
     assert_eq!(counted(&runner.metrics().text().unwrap()), (6, 0));
     assert_eq!(said(CONDITION).await, ("False".to_owned(), String::new()));
+}
+
+on_both! {
+    who_asks_in_vain_is_counted_and_named_until_they_no_longer_do
 }
