@@ -3,6 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+/// The same on the embedded server and on a real one.
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::cluster::Cluster::embedded().await).await;
+            })*
+        }
+        mod real {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(crate::cluster::Cluster::real().await).await;
+            })*
+        }
+    };
+}
+
 mod cluster;
 mod consumers;
 mod contract;

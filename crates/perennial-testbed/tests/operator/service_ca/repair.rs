@@ -56,6 +56,25 @@ async fn a_rotation_heals_from_each_fault_at_each_write() {
     handshakes.judge();
 }
 
+/// Whoever ends between the Secret and its bundle is followed by somebody who finds out.
+async fn a_rotation_that_ended_after_the_secret_goes_on(lab: &Lab) {
+    lab.pass().await;
+    lab.wait(DAY);
+    let (old, old_client) = (lab.ca().await, lab.bundle().await);
+    lab.request("a rehearsal").await;
+    let way = way(&lab.cluster, 1, Fault::Kills, None);
+    // It ends with the first write, whatever it says of that.
+    drop(lab.cluster.keeper_through(way.client.clone()).pass(&()).await);
+    let new = lab.ca().await;
+    assert_ne!(new.certificate(), old.certificate());
+    assert_eq!(lab.bundle().await, old_client, "the bundle is still that of before");
+    assert_eq!(lab.pass().await.len(), 2, "the bundle and its copy");
+    assert_eq!(lab.ca().await.certificate(), new.certificate());
+    let new_client = lab.bundle().await;
+    assert!([&old, &new].into_iter().all(|it| new_client.contains(it.certificate())));
+    assert_eq!(lab.pass().await, Vec::<String>::new());
+}
+
 async fn a_bundle_that_somebody_edits_is_set_right(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
@@ -155,6 +174,7 @@ async fn one_that_cannot_sign_is_replaced(lab: &Lab) {
 }
 
 on_both! {
+    a_rotation_that_ended_after_the_secret_goes_on
     one_that_cannot_sign_is_replaced
     a_bundle_that_somebody_edits_is_set_right
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube_client::ResourceExt;
 use kube_client::api::{DeleteParams, Patch, PatchParams};
 use perennial_api::operator::ServiceCA;
 use perennial_core::policy::{Category, Policy};
@@ -86,6 +87,8 @@ async fn a_rotation_reaches_every_service(cluster: Cluster) {
     for number in 0..5 {
         before.push(shop.served(&format!("web-{number}-tls")).await);
     }
+    let theirs = json!({"metadata": {"labels": {"team": "shop"}, "annotations": {"note": "ours"}}});
+    shop.patch_secret("web-1-tls", theirs).await;
     shop.later(10);
     shop.force("a test").await;
     let signers = shop.cluster.secrets("openshift-service-ca");
@@ -98,6 +101,8 @@ async fn a_rotation_reaches_every_service(cluster: Cluster) {
         assert_eq!(new.leaf().facts().authority_key_id, signer, "{number}");
         assert_ne!(new.leaf().facts().authority_key_id, old.leaf().facts().authority_key_id, "{number}");
         assert_eq!(new.names(), old.names());
+        let is_kept = new.secret.labels().contains_key("team") && new.secret.annotations().contains_key("note");
+        assert_eq!(is_kept, number == 1, "what others put there stays");
         assert_ne!(new.secret.data.as_ref().unwrap()["tls.key"], old.secret.data.as_ref().unwrap()["tls.key"]);
     }
 }

@@ -73,8 +73,8 @@ fn ask(server: (&str, &Identity), client: (&str, &str)) -> Question {
 }
 
 /// A cluster with one Service, this many days ago.
-async fn shop(days_ago: i64) -> Shop {
-    let shop = Shop::new(Cluster::embedded().await).await;
+async fn shop(cluster: Cluster, days_ago: i64) -> Shop {
+    let shop = Shop::new(cluster).await;
     go_to(&shop, days_ago);
     shop.service("web", &[(SECRET_NAME, "web-tls")], false).await;
     shop
@@ -100,9 +100,8 @@ async fn rotated(shop: &Shop, days_ago: i64, kind: &str) -> Generation {
 
 /// The original operator refuses who is two rotations behind. Here an earlier CA is trusted until it ends, and in the chain of a server
 /// there is a way from each; whoever has the newest CA alone refuses both others.
-#[tokio::test]
-async fn who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ended() {
-    let shop = shop(20).await;
+async fn who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ended(cluster: Cluster) {
+    let shop = shop(cluster, 20).await;
     keys(&shop, "RSA 2048").await;
     shop.once().await;
     let m = Generation::now(&shop).await;
@@ -122,9 +121,8 @@ async fn who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ende
 }
 
 /// The first CA is over since yesterday, and with it everything that it signed.
-#[tokio::test]
-async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended() {
-    let shop = shop(791).await;
+async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended(cluster: Cluster) {
+    let shop = shop(cluster, 791).await;
     shop.once().await;
     // Its certificate is made again in time, and then ends with its signer.
     go_to(&shop, 460);
@@ -162,9 +160,8 @@ async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended() {
 }
 
 /// After a distrust nobody who has the new bundle accepts anything of before, whatever a server sends with it.
-#[tokio::test]
-async fn a_distrusted_ca_is_refused_by_clients_of_all_kinds() {
-    let shop = shop(10).await;
+async fn a_distrusted_ca_is_refused_by_clients_of_all_kinds(cluster: Cluster) {
+    let shop = shop(cluster, 10).await;
     keys(&shop, "RSA 2048").await;
     shop.once().await;
     let m = Generation::now(&shop).await;
@@ -189,4 +186,10 @@ async fn a_distrusted_ca_is_refused_by_clients_of_all_kinds() {
         expected.push(ask(("N", &n.server), (name, &old.bundle)).accepted());
     }
     ask_all(expected).await;
+}
+
+on_both! {
+    who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ended
+    who_is_two_rotations_behind_is_refused_after_the_first_ca_ended
+    a_distrusted_ca_is_refused_by_clients_of_all_kinds
 }
