@@ -40,6 +40,7 @@ use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
 use crate::serving::Base;
+use crate::watch::TROUBLE_LASTS;
 
 /// Where the bundle is, and under which key.
 const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
@@ -61,9 +62,6 @@ const OFTEN: (u32, Duration) = (5, Duration::from_secs(60));
 const KEPT: &str =
     "it is one of the cluster's own bundles, which are kept as they have to be: the annotation is not heeded";
 const BY_TURNS: &str = "somebody else writes it as well, again and again: it is written less often from now on";
-/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
-/// failed for this long.
-const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
 /// An object that asks for the bundle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

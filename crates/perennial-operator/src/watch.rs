@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{StreamExt, future};
@@ -23,6 +24,10 @@ use tracing::debug;
 
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
 use crate::rbac::Kept;
+
+/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
+/// failed for this long.
+pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
 /// What is watched. It changes when nodes come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]

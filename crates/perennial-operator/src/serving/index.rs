@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
@@ -12,6 +11,8 @@ use perennial_core::catalog::ObjectName;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
 use perennial_core::trust::{CertificateId, Principal};
+
+use crate::watch::TROUBLE_LASTS;
 use tokio::time::Instant;
 
 /// Services by namespace and name.
@@ -52,10 +53,6 @@ struct Heard {
 
 /// How many issues are remembered: as many as the circuit breaker asks about.
 const REMEMBERED_ISSUES: usize = 5;
-
-/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
-/// failed for this long.
-const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
 /// Certificates that every client judges alike, but for their ends: by whom they are signed, and what is served beside them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

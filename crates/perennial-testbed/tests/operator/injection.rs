@@ -443,16 +443,20 @@ async fn who_cannot_be_watched_holds_up_nobody_else() {
     lab.once().await;
     assert_eq!(lab.data("one").await, json!({KEY: lab.bundle().await.unwrap()}));
     lab.start();
-    soon("it is said", || async {
-        let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
-        status == "True" && message.contains("apiservices cannot be watched")
-    })
-    .await;
+    is_said_of_api_services(&lab).await;
     lab.end().await;
     lab.client = lab.cluster.client.clone();
     lab.start();
     soon("it is well", || async { condition(&lab.cluster, "service-ca", "Degraded").await.0 == "False" }).await;
     lab.end().await;
+}
+
+async fn is_said_of_api_services(lab: &Lab) {
+    soon("it is said", || async {
+        let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
+        status == "True" && message.contains("apiservices cannot be watched")
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -467,11 +471,7 @@ async fn who_can_be_listed_and_not_watched_is_said_too() {
     });
     lab.once().await;
     lab.start();
-    soon("it is said", || async {
-        let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
-        status == "True" && message.contains("apiservices cannot be watched")
-    })
-    .await;
+    is_said_of_api_services(&lab).await;
     lab.end().await;
 }
 
