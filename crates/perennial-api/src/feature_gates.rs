@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     /// Checks which gates are on in a cluster with this spec and status, which runs this version.
-    fn check(spec: Value, status: Value, version: Option<&str>, expected: &[&str]) {
+    fn check(spec: &Value, status: &Value, version: Option<&str>, expected: &[&str]) {
         let object = json!({"metadata": {"name": "cluster"}, "spec": spec, "status": status});
         let found = FeatureGates::of(&serde_json::from_value(object.clone()).unwrap(), version);
         let mut on = Vec::new();
@@ -96,13 +96,14 @@ mod tests {
         let (pki, short) = ("ConfigurablePKI", "ShortCertRotation");
         let asks = json!({"featureSet": "CustomNoUpgrade", "customNoUpgrade": {"disabled": [pki]}});
         let both = json!({"featureGates": [version("4.22.0", &[pki, short], &[]), version("4.21.3", &[], &[pki])]});
-        check(asks.clone(), both.clone(), Some("4.22.0"), &[pki, short]);
-        check(asks.clone(), both.clone(), Some("4.21.3"), &[]);
+        check(&asks, &both, Some("4.22.0"), &[pki, short]);
+        check(&asks, &both, Some("4.21.3"), &[]);
         // The newest is first, until the version is known or listed.
-        check(asks.clone(), both.clone(), None, &[pki, short]);
-        check(asks.clone(), both, Some("4.23.0"), &[pki, short]);
+        check(&asks, &both, None, &[pki, short]);
+        check(&asks, &both, Some("4.23.0"), &[pki, short]);
         // A gate that the status does not list has its default.
-        check(asks, json!({"featureGates": [version("4.20.0", &["Other"], &["Another"])]}), None, &[pki]);
+        let neither = json!({"featureGates": [version("4.20.0", &["Other"], &["Another"])]});
+        check(&asks, &neither, None, &[pki]);
     }
 
     #[test]
@@ -111,11 +112,11 @@ mod tests {
         let custom =
             |set: &str| json!({"featureSet": set, "customNoUpgrade": {"enabled": [short], "disabled": [pki, "Other"]}});
         for status in [json!(null), json!({}), json!({"featureGates": []})] {
-            check(json!({}), status.clone(), None, &[pki]);
-            check(custom("CustomNoUpgrade"), status.clone(), None, &[short]);
+            check(&json!({}), &status, None, &[pki]);
+            check(&custom("CustomNoUpgrade"), &status, None, &[short]);
             // The lists count only with that set.
-            check(custom(""), status.clone(), None, &[pki]);
-            check(custom("TechPreviewNoUpgrade"), status, None, &[pki]);
+            check(&custom(""), &status, None, &[pki]);
+            check(&custom("TechPreviewNoUpgrade"), &status, None, &[pki]);
         }
     }
 

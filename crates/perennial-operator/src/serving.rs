@@ -293,9 +293,10 @@ fn failed((what, why): (&'static str, String)) -> Heard {
     Heard::Failure(what, why)
 }
 
-fn understood<T>(
-    what: &'static str,
-) -> impl FnMut(Result<Event<T>, watcher::Error>) -> Result<Event<T>, (&'static str, String)> {
+/// What was heard, or of what nothing is and why.
+type Understood<T> = Result<Event<T>, (&'static str, String)>;
+
+fn understood<T>(what: &'static str) -> impl FnMut(Result<Event<T>, watcher::Error>) -> Understood<T> {
     let mut health = Health::new(what);
     move |event| {
         health.note(&event);

@@ -207,14 +207,15 @@ async fn what_is_made_is_counted(cluster: Cluster) {
 /// Every certificate of a Service counts, by the kind of its key.
 async fn what_has_which_key_is_counted(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
-    let runner = shop.cluster.runner();
     for (key, names) in [("RSA 2048", &["a", "b", "c"][..]), ("ECDSA P384", &["d", "e"][..])] {
         shop.cluster.set_policy(key).await;
         for name in names {
             shop.asks(name, &format!("{name}-tls")).await;
         }
-        runner.once().await.unwrap();
+        shop.once().await;
     }
+    let runner = shop.cluster.runner();
+    runner.once().await.unwrap();
     let info = |text: &str| -> Vec<String> {
         let start =
             "openshift_pki_certificate_info{certificate_name=\"service-serving\",category=\"ServingCertificate\",";
