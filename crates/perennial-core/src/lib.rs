@@ -12,7 +12,7 @@ pub mod install;
 pub mod inventory;
 pub mod issuance;
 pub mod key;
-mod nearest;
+pub mod nearest;
 pub mod plan;
 pub mod policy;
 pub mod rules;

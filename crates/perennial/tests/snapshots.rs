@@ -417,8 +417,14 @@ fn an_unknown_name_is_answered_with_close_ones() {
         let (stdout, stderr, code) = texts(&perennial(&["explain", name, "--from", &example()]));
         assert_eq!((stdout.as_str(), stderr.trim_end(), code), ("", expected, 1));
     };
-    check("etcd-singer", "error: nothing is called \"etcd-singer\": close to it are etcd-signer, etcd-server");
-    check("zzzzzzzz", "error: nothing is called \"zzzzzzzz\": `perennial certs --catalog` lists all names");
+    check(
+        "etcd-singer",
+        "error: nothing is called \"etcd-singer\"; the nearest names are etcd-signer, etcd-server and ",
+    );
+    check(
+        "shop/web-7-tls",
+        "error: nothing is called \"shop/web-7-tls\"; the nearest names are shop/web-0-tls, shop/web-1-tls and ",
+    );
 }
 
 #[test]

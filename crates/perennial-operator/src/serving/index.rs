@@ -52,7 +52,7 @@ struct Heard {
 }
 
 /// How many issues are remembered: as many as the circuit breaker asks about.
-const REMEMBERED_ISSUES: usize = 5;
+pub(super) const REMEMBERED_ISSUES: usize = 5;
 
 /// Certificates that every client judges alike, but for their ends: by whom they are signed, and what is served beside them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -28,8 +28,8 @@ use crate::table::{Table, labelled, section, wrapped};
     0   no risk; what merely waits is none\n  \
     1   failed\n  \
     2   wrong usage\n  \
-    3   somebody will stop trusting somebody, before waiting can help\n  \
-    4   somebody does not trust somebody, from now on")]
+    3   a client will reject a server before waiting can help\n  \
+    4   a client rejects a server from now on")]
 pub(crate) struct Args {
     #[command(flatten)]
     from: From,
@@ -65,7 +65,7 @@ fn found(report: &Report) -> Found {
 }
 
 /// Those of the whole plan and those of its steps, each once, the earliest first.
-fn all_risks(report: &Report) -> Vec<&Risk> {
+pub(super) fn all_risks(report: &Report) -> Vec<&Risk> {
     let of_steps = report.steps.iter().flat_map(|step| &step.risks);
     let mut seen = BTreeSet::new();
     let mut risks: Vec<&Risk> =

@@ -34,11 +34,13 @@ use crate::{clock, logging};
     perennial run --once && perennial verify            one pass, and look at what came of it\n\n\
     What is written is told by events on the objects and in the namespace of their operator, by conditions of the\n\
     ClusterOperators, and in the log: text on a terminal, JSON elsewhere.\n\n\
-    Exit codes of --once:\n  \
-    0   everything that can be done is done; what waits says so with perennial plan\n  \
-    1   failed, stopped, or another operator is leading\n  \
-    3   somebody will stop trusting somebody, before waiting can help\n  \
-    4   somebody does not trust somebody")]
+    Without --once it waits for its cluster as long as it takes, and says in the log what it waits for.\n\n\
+    Exit codes:\n  \
+    0   stopped as asked for; with --once: everything that can be done is done, and `perennial plan` shows what waits\n  \
+    1   failed, or another operator is leading; with --once also: stopped\n  \
+    2   wrong usage\n  \
+    3   with --once: a client will reject a server before waiting can help\n  \
+    4   with --once: a client rejects a server")]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -81,7 +83,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let client = args.cluster.client().await?;
+    // Who waits for one pass is to know why there is none.
+    let client = if args.once { args.cluster.client().await? } else { args.cluster.patient_client().await? };
     let threads = threads(args.keygen_threads);
     // Who asks for one pass waits for it.
     let keys = if args.once { KeyPool::eager(threads) } else { KeyPool::new(threads) };
@@ -111,7 +114,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
     let probes = tokio::spawn(probes.serve(runner.metrics(), client));
     tokio::select! {
-        tested = test(&runner) => tested?,
+        tested = test(&args.cluster, &runner) => tested?,
         () = &mut told => return stopped(false),
     }
     let is_leading = tokio::select! {
@@ -145,11 +148,14 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 }
 
 /// Makes and uses a key of each kind, before any other is made. Whoever runs for long waits for a cluster that is not there yet.
-async fn test(runner: &Runner<'_>) -> Result<(), RunError> {
+async fn test(cluster: &ClusterArgs, runner: &Runner<'_>) -> anyhow::Result<()> {
     loop {
-        match runner.self_test().await {
-            Err(RunError::Look(error)) => warn!("{error}"),
-            tested => return tested,
+        match cluster.unserved(TEST_AGAIN).await? {
+            Some(why) => warn!("waiting for the API server: {why}"),
+            None => match runner.self_test().await {
+                Err(RunError::Look(error)) => warn!("waiting for the API server: {error}"),
+                tested => return Ok(tested?),
+            },
         }
         runner.metrics().wait();
         tokio::time::sleep(TEST_AGAIN).await;

@@ -51,7 +51,7 @@ impl<'c> Pass<'_, 'c> {
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
-            forced: settings.forced.get(row.id).map(String::as_str),
+            forced: self.snapshot().forced(row, slot),
             requested: settings.requested.get(row.id).map(String::as_str),
             mode: settings.mode,
             now: self.now(),
@@ -170,7 +170,7 @@ impl<'c> Pass<'_, 'c> {
         self.published(row)?;
         self.breaker(slot)?;
         self.has_policy(timing)?;
-        self.refreshed(row, state, timing, reason)?;
+        self.refreshed(row, slot, timing, reason)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -187,15 +187,11 @@ impl<'c> Pass<'_, 'c> {
 
     /// Whether everybody has what the last rotation brought, where somebody asks for another one and can wait. Nobody would be lost
     /// without that, but each one in the making has to be bridged, and is trusted for as long as the slowest reader takes.
-    fn refreshed(
-        &self,
-        row: &Row,
-        state: Option<&SecretState>,
-        timing: Option<Timing>,
-        reason: &Reason,
-    ) -> Result<(), Waiting> {
-        let Some(state) = state.filter(|state| !state.bridged.is_empty()) else { return Ok(()) };
-        let insisted = self.snapshot().settings.forced.get(row.id).map(String::as_str);
+    fn refreshed(&self, row: &Row, slot: &Slot, timing: Option<Timing>, reason: &Reason) -> Result<(), Waiting> {
+        let Some(state) = self.draft.secret(slot).present().filter(|state| !state.bridged.is_empty()) else {
+            return Ok(());
+        };
+        let insisted = self.snapshot().forced(row, slot);
         let is_due = timing.is_some_and(|it| it.refresh_at.min(it.eighty_percent_at) <= self.now());
         if !matches!(reason, Reason::Forced { .. }) || new_reason(insisted, state.forced.as_deref()).is_some() || is_due
         {
