@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
-use perennial_core::catalog::TimeScale;
+use perennial_core::catalog::{Catalog, TimeScale};
 use perennial_core::wiring::Wiring;
 use perennial_operator::brief;
 use perennial_operator::observe::{Observation, View, observe};
@@ -120,6 +120,12 @@ impl ClusterArgs {
         // Longer than a watch hears nothing: a connection may be dead without anybody saying so.
         config.read_timeout = Some(Duration::from_secs(310));
         Ok(config)
+    }
+
+    /// Whether a row is what was asked about: all of them are, unless some components were chosen.
+    pub(crate) fn asks_about(&self, row: &str) -> bool {
+        let component = Catalog::builtin().row(row).map(|row| row.component.owner());
+        self.controllers.is_empty() || component.is_some_and(|it| self.controllers.iter().any(|kept| kept == it))
     }
 
     /// How the cluster is looked at.

@@ -43,7 +43,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
-    let report = planner.plan(&snapshot, &Scope::All);
+    let mut report = planner.plan(&snapshot, &Scope::All);
+    // What is broken elsewhere is no answer to what was asked.
+    report.risks.retain(|risk| row_of(&planner, risk).is_none_or(|row| args.from.asks_about(row)));
     match args.output {
         Listing::Table => print(&report, false, out)?,
         Listing::Wide => print(&report, true, out)?,
@@ -51,6 +53,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         Listing::Yaml => output::yaml(&report, out)?,
     }
     Ok(found(&report))
+}
+
+/// The row that a risk is about.
+pub(super) fn row_of(planner: &Planner<'_>, risk: &Risk) -> Option<&'static str> {
+    planner.wiring().edge_called(&risk.edge).map(|edge| edge.row)
 }
 
 /// Prints a plan for people.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
-use perennial_core::plan::Planner;
+use perennial_core::plan::{Planner, Risk};
 use perennial_operator::brief;
 use perennial_operator::inject::Publisher;
 use perennial_operator::lease::Leadership;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::cluster::{ClusterArgs, runtime};
+use crate::commands::plan;
 use crate::exit::Found;
 use crate::probes::{ProbeArgs, Probes};
 use crate::{clock, logging};
@@ -107,7 +108,7 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     }
     let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
     if args.once {
-        return once(&runner, &mut leadership, told, out).await;
+        return once(args, &runner, &mut leadership, told, out).await;
     }
     let publisher = args.publish_service_ca.then(|| Publisher::new(client.clone(), Arc::new(clock::now)));
     let probes = Probes::bind(&args.probes).await?;
@@ -164,6 +165,7 @@ async fn test(cluster: &ClusterArgs, runner: &Runner<'_>) -> anyhow::Result<()> 
 
 /// One pass, while no other operator leads.
 async fn once(
+    args: &Args,
     runner: &Runner<'_>,
     leadership: &mut Leadership,
     mut told: Pin<&mut impl Future<Output = ()>>,
@@ -183,7 +185,7 @@ async fn once(
     if let Err(error) = leadership.release().await {
         warn!("failed to release the lease: {}", brief(&error));
     }
-    let found = summary(&passed?, out)?;
+    let found = summary(args, &passed?, out)?;
     if is_stopped { stopped(true) } else { Ok(found) }
 }
 
@@ -208,21 +210,19 @@ pub(crate) fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-fn summary(passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
+fn summary(args: &Args, passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
     for (step, _) in &passed.written {
         writeln!(out, "{step}")?;
     }
+    let planner = Planner::new(Catalog::builtin());
+    let is_ours = |risk: &&Risk| plan::row_of(&planner, risk).is_none_or(|row| args.cluster.asks_about(row));
+    let risks: Vec<&Risk> = passed.report.risks.iter().filter(is_ours).collect();
     let (written, waiting) = (passed.written.len(), passed.report.waiting.len());
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    writeln!(
-        out,
-        "{} made, {waiting} waiting, {}.",
-        count(written, "write"),
-        count(passed.report.risks.len(), "risk")
-    )?;
+    writeln!(out, "{} made, {waiting} waiting, {}.", count(written, "write"), count(risks.len(), "risk"))?;
     if let Some((_, error)) = passed.failed.first() {
         bail!("{} not made; the first: {error}", count(passed.failed.len(), "write"));
     }
     let severity = |at| if at <= passed.report.at { Found::Critical } else { Found::Warnings };
-    Ok(passed.report.risks.iter().map(|risk| severity(risk.at)).max().unwrap_or(Found::Nothing))
+    Ok(risks.iter().map(|risk| severity(risk.at)).max().unwrap_or(Found::Nothing))
 }
