@@ -250,10 +250,9 @@ mod tests {
             assert!(asked.load(Ordering::Relaxed) > 3);
             assert!(error.contains("https://cluster.test:6443 answered") && error.contains("try later"), "{error}");
             assert!(error.contains(&status.to_string()), "{error}");
-            // Whoever asks next does not wait once more.
-            let next = Instant::now();
+            // Whoever asks next does not wait as long once more.
             assert!(read(&client).await.unwrap_err().contains("try later"));
-            assert_eq!(next.elapsed(), Duration::ZERO);
+            assert!(began.elapsed() <= LIMIT.within, "{:?}", began.elapsed());
         }
     }
 

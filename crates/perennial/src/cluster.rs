@@ -31,15 +31,15 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     service_domain: String,
 
-    /// How long to wait for an answer of the cluster before giving up; `perennial run` without --once waits as long as it takes
+    /// How long a request may take before the command fails; `perennial run` without --once tries again instead
     #[arg(long, value_name = "SPAN", value_parser = parse_request_timeout, default_value = "30s")]
     request_timeout: Duration,
 
-    /// Only these components; the others are left alone [default: all of them]
+    /// Manage only these components [default: all of them]
     #[arg(long, value_name = "COMPONENTS", value_delimiter = ',', value_parser = COMPONENTS, help_heading = KEEPING)]
     controllers: Vec<String>,
 
-    /// Keep this component although another operator writes its objects; again for more
+    /// Manage this component although another operator writes its objects; repeat it for more
     #[arg(long, value_name = "COMPONENT", value_parser = COMPONENTS, help_heading = KEEPING)]
     take_over: Vec<String>,
 
@@ -193,6 +193,20 @@ mod tests {
         assert!(one.is_superset(&usual) && one.contains("kube-controller-manager") && !one.contains("kube-apiserver"));
         assert!(one.contains("service-ca"));
         assert_eq!(alone(&["--controllers", "kube-apiserver,kube-controller-manager,service-ca"]), usual);
+    }
+
+    #[test]
+    fn findings_are_about_the_components_that_were_chosen() {
+        let asks = |arguments: &[&str], row: &str| {
+            let arguments = std::iter::once("perennial").chain(arguments.iter().copied());
+            Command::try_parse_from(arguments).unwrap().cluster.asks_about(row)
+        };
+        for row in ["signing-key", "service-serving", "aggregator-client"] {
+            assert!(asks(&[], row), "{row}");
+        }
+        let chosen = ["--controllers", "service-ca"];
+        assert!(asks(&chosen, "signing-key") && asks(&chosen, "service-serving"));
+        assert!(!asks(&chosen, "aggregator-client"));
     }
 
     #[test]

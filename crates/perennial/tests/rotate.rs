@@ -225,6 +225,10 @@ fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_e
         assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{command:?}");
         assert!(said.err.contains("nothing is called \"shop/web-3-tl\"; the nearest names are shop/web-3-tls, shop/web-0-tls and shop/web-1-tls"), "{}", said.err);
     }
+    // Who asks about the service CA is told about the service CA.
+    let verified = lab.perennial(&["verify", "--controllers", "service-ca"]);
+    assert!(verified.out.contains("service-serving") && !verified.out.contains("aggregator"), "{}", verified.out);
+
     // And so are the dates, also of what waits.
     let signer = lab.perennial(&["rotate", "kube-control-plane-signer", "--reason", "dates", "--yes"]);
     assert_eq!(signer.code, Some(0), "{}{}", signer.out, signer.err);

@@ -24,7 +24,7 @@ use crate::talk;
 /// List certificates: those of a cluster, or with --catalog every signer, bundle and certificate that Perennial knows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial certs                                  of the cluster that kubectl speaks with\n  \
+    perennial certs                                  the cluster of the current kubectl context\n  \
     perennial certs aggregator-client -o yaml        everything about one\n  \
     perennial certs shop/web-tls                     that of a Service, by its Secret\n  \
     perennial certs -o json | jq -r '.items[] | select(.compliant | not) | .secret'\n  \

@@ -26,10 +26,10 @@ use crate::{clock, span, talk};
 
 /// End the trust in an earlier CA on purpose: in an emergency, when its key may be known to others
 ///
-/// Every earlier CA is taken out of the bundle, with everybody who has vouched for it: after a rotation that is the current CA, too,
-/// because whoever has the old key can serve what the new one signed for it. So another CA takes its place first, which vouches for
-/// nobody, and signs everything again. Who still serves a certificate of before is refused from then on by whoever reads the new
-/// bundle. Without --yes nothing is written: everybody who is cut off is printed.
+/// Removes every previous CA from the bundle, and every CA that cross-signed one of them. After a rotation that includes the current
+/// CA: it has signed the previous one, so a holder of the previous key could serve a chain that clients accept. A new CA that
+/// cross-signs none of them takes its place first, and re-issues every certificate. From then on, clients that read the new bundle
+/// reject servers that still serve a previous certificate. Without --yes nothing is written: the command prints every edge that breaks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial distrust service-ca --reason 'key was copied'\n  \
@@ -38,10 +38,10 @@ use crate::{clock, span, talk};
     With --yes it waits for the operator, and shows by TLS handshakes with the new bundle that a certificate of the old CA\n\
     is refused and one of the new CA is accepted. The same reason a second time does nothing.\n\n\
     Exit codes:\n  \
-    0   done, or done before for this reason; of a dry run: no client is known that is cut off\n  \
+    0   done, or done before for this reason; of a dry run: no edge breaks by it\n  \
     1   failed, or not done in time\n  \
     2   wrong usage\n  \
-    3   done, but a Service still presents a certificate of the old CA; of a dry run: clients are cut off")]
+    3   done, but a Service still presents a certificate of the old CA; of a dry run: edges break by it")]
 pub(crate) struct Args {
     /// Which CA: service-ca
     #[arg(value_name = "NAME", value_parser = ["service-ca", service_ca::ROW])]
@@ -78,9 +78,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     describe(&meant, out)?;
     let lost = meant.cuts_off(&planner, &snapshot);
     match lost.len() {
-        0 => writeln!(out, "Nobody is known who is cut off by it.")?,
-        1 => writeln!(out, "It cuts off:")?,
-        count => writeln!(out, "It cuts off, {count} in all:")?,
+        0 => writeln!(out, "No edge is known that breaks by it.")?,
+        1 => writeln!(out, "1 edge breaks by it:")?,
+        count => writeln!(out, "{count} edges break by it:")?,
     }
     lost.iter().try_for_each(|edge| writeln!(out, "  {edge}"))?;
     if !args.yes {
@@ -116,7 +116,9 @@ async fn finish(
     let (after, presented) = wait(args, planner, client, meant).await?;
     let found = show(meant, client, &after, old, out).await?;
     for secret in &presented {
-        talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
+        talk::line(format_args!(
+            "warning: {secret} still holds a certificate of the old CA: see the annotations of its Service"
+        ));
     }
     Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
 }
@@ -188,7 +190,7 @@ fn describe(meant: &Distrust, out: &mut dyn Write) -> anyhow::Result<()> {
     if meant.is_current {
         writeln!(
             out,
-            "The current one is among them, or has signed one of them: another takes its place first, and signs everything again."
+            "The current CA is among them, or cross-signed one of them: a new CA replaces it first, and re-issues every certificate."
         )?;
     }
     Ok(())

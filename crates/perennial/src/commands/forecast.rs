@@ -20,8 +20,7 @@ use crate::table::{Table, section, wrapped};
 
 /// Forecast: every rotation to come, why, when at the latest, and what it restarts
 ///
-/// These are the planner's own decisions on a clock that runs ahead, if everything goes as it should and nobody changes
-/// anything.
+/// These are the planner's own decisions on a clock that runs ahead, if every rollout takes its usual time and nothing else changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial forecast --from snapshot.json\n  \

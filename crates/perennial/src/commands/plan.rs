@@ -20,8 +20,8 @@ use crate::table::{Table, labelled, section, wrapped};
 /// Nothing is written. The same snapshot always gives the same plan, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial plan                                 of the cluster that kubectl speaks with\n  \
-    perennial plan --from snapshot.json            of a file\n  \
+    perennial plan                                 the cluster of the current kubectl context\n  \
+    perennial plan --from snapshot.json            a snapshot\n  \
     perennial plan --from snapshot.json -o wide    also key, signer and end of each new certificate\n  \
     perennial plan --from snapshot.json -o json | jq -r '.steps[].object'\n\n\
     Exit codes:\n  \

@@ -196,3 +196,35 @@ fn candidates(chosen: &[Chosen], snapshot: &Snapshot) -> (Vec<Candidate>, Vec<(S
     }
     (candidates, refused)
 }
+
+#[cfg(test)]
+mod tests {
+    use perennial_core::plan::Risk;
+    use perennial_core::trust::{Broken, Obstacle};
+
+    use super::*;
+
+    fn report(edges: &[&str]) -> Report {
+        let at: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let risk = |edge: &&str| Risk {
+            edge: (*edge).to_owned(),
+            at,
+            broken: Broken {
+                bundle: "trust".to_owned(),
+                leaf: "leaf".to_owned(),
+                obstacle: Obstacle::Untrusted { signer: "signer".to_owned() },
+            },
+        };
+        let risks = edges.iter().map(risk).collect();
+        Report { at, steps: Vec::new(), waiting: Vec::new(), risks, next_look: at }
+    }
+
+    #[test]
+    fn a_dry_run_judges_only_what_the_rotation_brings() {
+        let found = |before: &[&str], after: &[&str]| {
+            plan::show(&difference(report(after), &report(before)), &mut Vec::new()).unwrap()
+        };
+        assert_eq!(found(&["broken anyway"], &["broken anyway"]), Found::Nothing);
+        assert_eq!(found(&["broken anyway"], &["broken anyway", "broken by it"]), Found::Critical);
+    }
+}

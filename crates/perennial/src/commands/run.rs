@@ -27,15 +27,16 @@ use crate::{clock, logging};
 
 /// Keep the certificates of a cluster alive: make what is missing, rotate what is due, for as long as it runs
 ///
-/// Before each write it is proved that nobody stops trusting anybody by it. What would break somebody waits, and says so.
+/// Before each write, the planner proves that no client rejects a server because of it. A write that would break trust waits, and the
+/// operator reports what it waits for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial run                                       in a pod, with its identity\n  \
     perennial run --kubeconfig perennial-data/kubeconfig\n  \
     perennial run --once && perennial verify            one pass, and look at what came of it\n\n\
-    What is written is told by events on the objects and in the namespace of their operator, by conditions of the\n\
-    ClusterOperators, and in the log: text on a terminal, JSON elsewhere.\n\n\
-    Without --once it waits for its cluster as long as it takes, and says in the log what it waits for.\n\n\
+    The operator reports each write as an event, on the object and in the namespace of its component, in the conditions of\n\
+    the ClusterOperators, and in the log: text on a terminal, JSON elsewhere.\n\n\
+    Without --once the operator waits for its API server as long as it takes, and logs what it waits for.\n\n\
     Exit codes:\n  \
     0   stopped as asked for; with --once: everything that can be done is done, and `perennial plan` shows what waits\n  \
     1   failed, or another operator is leading; with --once also: stopped\n  \

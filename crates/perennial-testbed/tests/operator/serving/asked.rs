@@ -30,8 +30,8 @@ async fn a_service_is_rotated_once_for_each_reason_and_the_others_stay(cluster: 
         last = new;
     }
     assert_eq!(shop.served("api-tls").await.version(), other.version());
-    // What was deleted has been rotated by that, and a copy of the request says so.
-    let asked = json!({"metadata": {"annotations": {FORCE: "a third time"}}, "data": {"tls.crt": null}});
+    // What is replaced for another reason has been rotated by that.
+    let asked = json!({"metadata": {"annotations": {FORCE: "a third time"}}, "stringData": {"tls.crt": "junk"}});
     shop.patch_secret("web-tls", asked).await;
     shop.once().await;
     let new = shop.served("web-tls").await;

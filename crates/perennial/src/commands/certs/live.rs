@@ -132,7 +132,11 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
             if item.signer == item.name { "(self)".to_owned() } else { item.signer.to_owned() },
             item.not_after.map(span::day).unwrap_or_default(),
             item.not_after.map(|end| span::text(now.duration_until(end))).unwrap_or_default(),
-            item.next_rotation.as_ref().map(|next| span::day(next.at)).unwrap_or_default(),
+            match (&item.next_rotation, &item.waiting) {
+                (Some(next), _) => span::day(next.at),
+                (None, Some(_)) => "waits".to_owned(),
+                (None, None) => String::new(),
+            },
             format!("{}/{}", item.namespace, item.secret),
         ];
         if wide {
