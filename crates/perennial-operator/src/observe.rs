@@ -13,6 +13,7 @@ use kube_client::api::ListParams;
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::annotations::FORCE;
 use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
+pub use perennial_core::conditions::Trouble;
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::serving::{self, Request};
 use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
@@ -70,28 +71,6 @@ pub struct Observation {
     pub unmanaged: BTreeMap<&'static str, String>,
     /// What somebody should look at.
     pub troubles: Vec<Trouble>,
-}
-
-/// Something that somebody should look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// Where it is; none where it is about the whole cluster.
-    pub namespace: Option<String>,
-    /// What it is.
-    pub text: String,
-}
-
-impl Trouble {
-    /// Something in a namespace.
-    pub(crate) fn new(namespace: &str, text: String) -> Trouble {
-        Trouble { namespace: Some(namespace.to_owned()), text }
-    }
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 /// The components whose certificates are kept, so far.

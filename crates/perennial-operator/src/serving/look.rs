@@ -25,7 +25,7 @@ use tracing::info;
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Class, Found, Presents, Subject};
+use super::index::{Class, Found, Presents, Subject, Wait};
 use super::{Outcome, Serving};
 use crate::act::TLS;
 use crate::library::Library;
@@ -132,6 +132,8 @@ struct Done {
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
+    /// What it waits for, while it waits for the operator.
+    waiting: Option<Wait>,
     next: Timestamp,
 }
 
@@ -166,6 +168,7 @@ impl Serving<'_> {
                     version: done.version,
                     written,
                     blocked: None,
+                    waiting: done.waiting,
                     next: done.next,
                 };
                 self.index.found(name, &uid, found);
@@ -178,7 +181,8 @@ impl Serving<'_> {
             }
             // One that cannot be read is waited for, but nobody else waits for it.
             Err(Trouble::Passing(why)) => {
-                self.index.found(name, &uid, Found { next: Timestamp::MAX, ..Found::default() });
+                let wait = Wait { since: (self.clock)(), label: "WriteFailed", why: why.as_str().into() };
+                self.index.found(name, &uid, Found { waiting: Some(wait), next: Timestamp::MAX, ..Found::default() });
                 Outcome::Failed(why)
             }
             // Whoever else keeps them says so themselves.
@@ -213,7 +217,9 @@ impl Serving<'_> {
         let read = self.read(base, &slot, &subject.service, known).await?;
         if !base.is_ours() {
             let presents = read.presents((self.clock)());
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
+            let nothing =
+                Done { presents, version: None, issuer: None, issued_at: None, waiting: None, next: Timestamp::MAX };
+            return Ok(nothing);
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
@@ -234,8 +240,12 @@ impl Serving<'_> {
         if let Some(why) = obstacle(&report, &slot) {
             return Err(Trouble::Obstacle(why, Presents::Unknown));
         }
-        let is_waiting = !report.waiting.is_empty();
-        self.keep(subject, request, &slot, read, report.next_look, is_waiting).await
+        let waiting = report.waiting.iter().find(|pending| pending.slot == slot).map(|pending| Wait {
+            since: snapshot.taken_at,
+            label: pending.waiting.label(),
+            why: pending.waiting.summary().into(),
+        });
+        self.keep(subject, request, &slot, read, report.next_look, waiting).await
     }
 
     /// What a Secret holds, if it may be written for this Service.
@@ -335,7 +345,8 @@ impl Serving<'_> {
         let next = self.next_look(&state, &wanted.instance, &snapshot);
         let issued_at = Some(snapshot.taken_at);
         let presents = Presents::This(class(&state, |_| true), state.certificate.validity.not_after);
-        Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
+        let version = written.metadata.resource_version;
+        Ok(Done { presents, version, issuer, issued_at, waiting: None, next })
     }
 
     /// When time alone changes something about what was just written.
@@ -353,11 +364,11 @@ impl Serving<'_> {
         slot: &Slot,
         read: Read,
         next: Timestamp,
-        is_waiting: bool,
+        waiting: Option<Wait>,
     ) -> Result<Done, Trouble> {
         let presents = read.presents((self.clock)());
         let (Some(secret), Some(certificate)) = (read.secret, read.certificate) else {
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next });
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, waiting, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -371,8 +382,8 @@ impl Serving<'_> {
             version = self.write(slot, &wanted, false).await?.metadata.resource_version;
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
-        let version = version.filter(|_| !is_waiting);
-        Ok(Done { presents, version, issuer, issued_at: None, next })
+        let version = version.filter(|_| waiting.is_none());
+        Ok(Done { presents, version, issuer, issued_at: None, waiting, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.
