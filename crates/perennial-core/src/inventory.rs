@@ -61,7 +61,7 @@ pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a 
 }
 
 fn wanted(catalog: &Catalog, policy: &Policy, row: &Row) -> Resolved {
-    policy.resolve(catalog.override_name(row), row.usage)
+    catalog.key_of(policy, row)
 }
 
 fn next_rotation(row: &Row, instance: &Instance, state: &SecretState, snapshot: &Snapshot) -> Option<NextRotation> {

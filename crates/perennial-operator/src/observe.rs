@@ -25,6 +25,7 @@ use crate::act::{TLS, metadata};
 use crate::ask;
 use crate::brief;
 use crate::cluster::{self, ClusterState};
+use crate::key_policy::PolicyObject;
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
 use crate::read::{self, FoundBundle, FoundSecret};
@@ -65,6 +66,8 @@ pub struct Observation {
     pub library: Library,
     /// The versions of the objects on which decisions rest.
     pub objects: Objects,
+    /// The resource that the key policy comes from.
+    pub policy_object: PolicyObject,
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
     /// Components of which some is left as it is because a resource asks for that, or nobody can say whether it does.
@@ -91,7 +94,7 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
 
 /// Looks at everything that the catalog names.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
-    let ClusterState { facts, nodes, policy, is_short, rotation_base, troubles } =
+    let ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles } =
         cluster::read(client, &view.service_domain).await?;
     let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
@@ -164,7 +167,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     }
     snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
     snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
-    Ok(Observation { rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
+    Ok(Observation { policy_object, rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
 }
 
 /// The Services that ask for a certificate. Where nobody knows which do, everything that they need is left alone.
@@ -437,8 +440,9 @@ impl Gathered {
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
         snapshot.undescribed = self.undescribed;
-        let (rotation_base, unmanaged) = Default::default();
-        Observation { snapshot, library: self.library, objects: self.objects, rotation_base, unmanaged, troubles }
+        let (policy_object, rotation_base, unmanaged) = Default::default();
+        let Gathered { library, objects, .. } = self;
+        Observation { snapshot, library, objects, policy_object, rotation_base, unmanaged, troubles }
     }
 }
 

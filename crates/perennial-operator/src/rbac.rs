@@ -7,7 +7,8 @@ use perennial_core::injection::LEGACY_NAME;
 use perennial_core::snapshot::Settings;
 use serde_json::{Value, json};
 
-use crate::cluster::ROTATION_BASE;
+use crate::cluster::{CLUSTER_VERSION, ROTATION_BASE};
+use crate::event::CLUSTER_EVENTS;
 use crate::observe::KEPT;
 use crate::service_ca::SINGLETON;
 
@@ -191,7 +192,8 @@ impl Reach {
 
     fn namespaces(&self) -> BTreeSet<&'static str> {
         let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
-        looked_at.chain([ROTATION_BASE.namespace]).chain(self.operators.iter().copied()).collect()
+        let named = [ROTATION_BASE.namespace, CLUSTER_EVENTS];
+        looked_at.chain(named).chain(self.operators.iter().copied()).collect()
     }
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
@@ -214,7 +216,7 @@ impl Reach {
             rules.push(rule("", &["secrets"], &["delete"]));
         }
         let has_kept = self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace);
-        if has_kept || self.operators.contains(namespace) {
+        if has_kept || self.operators.contains(namespace) || namespace == CLUSTER_EVENTS {
             rules.push(rule("", &["events"], &["create"]));
         }
         if has_kept {
@@ -239,6 +241,9 @@ fn cluster_role(components: &[Component]) -> Value {
             &["pkis", "infrastructures", "networks", "featuregates"],
             &["get", "list", "watch"],
         ),
+        // The empty one, where there is none.
+        rule("config.openshift.io", &["pkis"], &["create"]),
+        named("config.openshift.io", &["clusterversions"], &["get"], [CLUSTER_VERSION]),
         rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
         rule("config.openshift.io", &["clusteroperators"], &["create"]),
         named("config.openshift.io", &["clusteroperators"], &["get"], owners()),

@@ -20,8 +20,9 @@ use crate::act::ActError;
 use crate::ask;
 use crate::brief;
 use crate::inject::Injector;
+use crate::key_policy::{self, Creation, PolicyObject};
 use crate::metrics::Metrics;
-use crate::observe::{KEPT, Services, Trouble, View};
+use crate::observe::{KEPT, Observation, Services, Trouble, View};
 use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::self_test::{self, SelfTestError};
 use crate::service_ca;
@@ -67,6 +68,8 @@ pub struct Runner<'c> {
     told: Mutex<Option<BTreeSet<&'static str>>>,
     /// Who else keeps a component, as it was told last.
     others: Mutex<BTreeMap<&'static str, String>>,
+    /// Why the empty PKI resource could not be created, as it was told last.
+    policy_refused: Mutex<Option<String>>,
 }
 
 impl<'c> Runner<'c> {
@@ -99,6 +102,7 @@ impl<'c> Runner<'c> {
             wake,
             told: Mutex::new(None),
             others: Mutex::default(),
+            policy_refused: Mutex::default(),
         }
     }
 
@@ -197,10 +201,34 @@ impl<'c> Runner<'c> {
         });
         // Who was told to stop may not lead any more.
         if !self.keeper.is_stopping() {
+            self.create_policy(&passed.observation.policy_object).await;
+            self.listeners.0.policy(&passed.observation, &self.left_alone).await;
             self.remember_distrust().await;
             self.report(&passed).await;
         }
         Ok(passed)
+    }
+
+    /// Creates the empty PKI resource where there is none, as an upgrade of OpenShift does. Without it, the same keys are used.
+    async fn create_policy(&self, object: &PolicyObject) {
+        let Some(version) = object.version.filter(|_| object.is_missing) else { return };
+        let refused = match key_policy::create_empty(&self.client, version).await {
+            Creation::Exists => {
+                info!(version, "PKI cluster exists: an empty one means the platform's keys");
+                None
+            }
+            Creation::OtherShape(why) => {
+                Some(format!("PKI cluster is not created, because the definition has another shape: {why}"))
+            }
+            Creation::Refused(why) => Some(format!("failed to create the empty PKI cluster: {why}")),
+        };
+        let before = {
+            let mut told = self.policy_refused.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *told, refused.clone())
+        };
+        if let Some(refused) = refused.filter(|it| before.as_ref() != Some(it)) {
+            warn!(version, "{refused}");
+        }
     }
 
     /// Trust that somebody ended stays ended, whichever of the objects that say so is deleted.
@@ -270,8 +298,9 @@ impl<'c> Runner<'c> {
             }
             let wait = match passed {
                 Ok(passed) => {
-                    let wanted =
-                        Watched::of(self.planner.wiring(), &passed.observation.snapshot, self.serving.is_some());
+                    let Observation { snapshot, policy_object, .. } = &passed.observation;
+                    let (wiring, version) = (self.planner.wiring(), policy_object.version);
+                    let wanted = Watched::of(wiring, snapshot, self.serving.is_some(), version);
                     if watching.as_ref().is_none_or(|(watched, _)| *watched != wanted) {
                         watching.take().into_iter().for_each(|(_, task)| task.abort());
                         let task = watch::watch(self.client.clone(), wanted.clone(), self.wake.clone());

@@ -1,25 +1,29 @@
 //! Tells people what happens: events on the objects and for the operator, and lines in the log with the phrases that people
 //! search for.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube_client::Client;
-use perennial_core::catalog::{Catalog, Component, Signer};
+use perennial_api::pki;
+use perennial_core::catalog::{Catalog, Component, Day, Signer};
 use perennial_core::conditions::{self, component_named};
 use perennial_core::plan::{Action, Issue, Planner, Report, Step};
-use perennial_core::rules::Reason;
+use perennial_core::policy::Policy;
+use perennial_core::rules::{Observed, Reason};
 use perennial_core::service_ca::{self, Rotation};
+use perennial_core::warning::{KeyWarning, policy_warnings};
 use tracing::{debug, info, warn};
 
 use crate::act::{ActError, Done};
 use crate::brief;
 use crate::event::{self, Told};
+use crate::key_policy::{PolicyObject, PolicyProblem};
 use crate::objects::{Kind, ObjectRef, Objects, Seen};
-use crate::observe::Observation;
+use crate::observe::{KEPT, Observation};
 use crate::pass::{Clock, Listener};
 use crate::{read, status};
 
@@ -30,6 +34,17 @@ pub struct Teller<'c> {
     clock: Clock,
     /// What was told last of objects that were not written since, and when.
     said: Mutex<Said>,
+    /// What was told last of the PKI resource.
+    policy: Mutex<PolicyTold>,
+}
+
+/// What was told of the PKI resource.
+#[derive(Debug, Default)]
+struct PolicyTold {
+    /// What keeps it from being applied.
+    problem: Option<PolicyProblem>,
+    /// The policy whose doubtful keys were named.
+    doubted: Option<Policy>,
 }
 
 /// By object and reason.
@@ -51,7 +66,7 @@ struct Message<'m> {
 impl<'c> Teller<'c> {
     /// Tells about the certificates of a planner's catalog.
     pub fn new(planner: &'c Planner<'c>, client: Client, clock: Clock) -> Teller<'c> {
-        Teller { planner, client, clock, said: Mutex::default() }
+        Teller { planner, client, clock, said: Mutex::default(), policy: Mutex::default() }
     }
 
     fn catalog(&self) -> &'c Catalog {
@@ -87,6 +102,59 @@ impl<'c> Teller<'c> {
             let error = brief(&error);
             warn!(error, "failed to report the clients of the previous service CA before the rotation");
         }
+    }
+
+    /// Reports what keeps the PKI resource from being applied, and which of its keys are doubtful: once for each change.
+    pub(crate) async fn policy(&self, observation: &Observation, left_alone: &BTreeSet<String>) {
+        let Observation { snapshot, policy_object, .. } = observation;
+        let is_kept = |component: &Component| !left_alone.contains(component.owner());
+        let kept: Vec<Component> = KEPT.into_iter().filter(is_kept).collect();
+        let problem = policy_object.problem.clone();
+        let before = std::mem::replace(&mut self.policy_told().problem, problem.clone());
+        match (problem, before) {
+            (Some(problem), before) if before.as_ref() != Some(&problem) => {
+                let PolicyProblem { reason, text } = &problem;
+                warn!(reason, "{text}");
+                let operators = kept.iter().filter_map(|it| operator(*it));
+                for involved in [policy_reference(policy_object)].into_iter().chain(operators) {
+                    self.post(involved, true, reason, text).await;
+                }
+            }
+            (None, Some(before)) => info!(reason = before.reason, "PKI {} is applied again", pki::NAME),
+            _ => {}
+        }
+        // Nobody knows which keys one asks for that cannot be read.
+        let policy = match &snapshot.policy {
+            Observed::Present(policy) => policy.clone(),
+            Observed::Absent => Policy::default(),
+            Observed::Unreadable { .. } | Observed::Unknown { .. } => return,
+        };
+        if self.policy_told().doubted.replace(policy.clone()).as_ref() == Some(&policy) {
+            return;
+        }
+        let of_component = |component: Component| {
+            let rows = self.catalog().rows.iter().filter(move |row| row.day == Day::Two && row.component == component);
+            rows.flat_map(|row| policy_warnings(self.catalog(), &policy, row)).collect::<BTreeSet<KeyWarning>>()
+        };
+        let doubtful: Vec<(Component, BTreeSet<KeyWarning>)> = kept.iter().map(|it| (*it, of_component(*it))).collect();
+        let all: BTreeSet<KeyWarning> = doubtful.iter().flat_map(|(_, warnings)| warnings.clone()).collect();
+        let on_operators = doubtful.into_iter().filter_map(|(component, found)| Some((operator(component)?, found)));
+        let occasion = policy_object.identity.as_ref().map(|it| (it.uid.clone(), it.generation));
+        for (involved, found) in [(policy_reference(policy_object), all)].into_iter().chain(on_operators) {
+            if found.is_empty() {
+                continue;
+            }
+            let text = doubted(&found);
+            if involved.kind.as_deref() == Some(pki::KIND) {
+                warn!(reason = DOUBTED, "{text}");
+            }
+            let told = Told { involved, is_warning: true, reason: DOUBTED, text: &text, now: (self.clock)() };
+            event::post_once(&self.client, told, &occasion).await;
+        }
+    }
+
+    fn policy_told(&self) -> MutexGuard<'_, PolicyTold> {
+        self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// In the log, on the object, and in the namespace of its operator.
@@ -182,6 +250,7 @@ impl<'c> Teller<'c> {
             warn!(%object, forgotten, "earlier certificates are forgotten: there is no room for them");
             text.push_str(&format!("; {forgotten} earlier certificates are forgotten: there is no room for them"));
         }
+        done.warnings.iter().for_each(|warning| warn!(%object, "{warning}"));
         let component = self.component(step);
         self.emit(Message { object, seen: objects.get(object), component, is_warning: false, reason, text }).await;
         if let (Action::Issue(issue), Some(rotation)) = (&step.action, &done.rotation) {
@@ -279,6 +348,34 @@ fn service_ca_rotated(reason: &Reason, rotation: &Rotation) -> String {
         )
     });
     format!("{why} {until}{}", restart.unwrap_or_default())
+}
+
+/// The reason of what is told of keys that are doubtful.
+const DOUBTED: &str = "KeyPolicyWarning";
+/// How many of them are named.
+const DOUBTS_NAMED: usize = 5;
+
+/// Names the first few keys that are doubtful.
+fn doubted(warnings: &BTreeSet<KeyWarning>) -> String {
+    let mut named: Vec<String> = warnings.iter().take(DOUBTS_NAMED).map(ToString::to_string).collect();
+    let more = warnings.len().saturating_sub(DOUBTS_NAMED);
+    if 0 < more {
+        named.push(format!("and {more} more"));
+    }
+    format!("PKI {}: {}; `perennial certs --catalog --policy FILE` lists all of them", pki::NAME, named.join("; "))
+}
+
+/// The PKI resource, as far as it is known which it is.
+fn policy_reference(object: &PolicyObject) -> ObjectReference {
+    let version = object.version.unwrap_or(pki::VERSIONS[0]);
+    ObjectReference {
+        api_version: Some(format!("{}/{version}", pki::GROUP)),
+        kind: Some(pki::KIND.to_owned()),
+        name: Some(pki::NAME.to_owned()),
+        uid: object.identity.as_ref().map(|it| it.uid.clone()),
+        resource_version: object.identity.as_ref().map(|it| it.resource_version.clone()),
+        ..ObjectReference::default()
+    }
 }
 
 fn object_of(step: &Step) -> ObjectRef {

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
 use perennial_core::conditions::{Services, WaitingService};
+use perennial_core::key::KeySpec;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
 use perennial_core::trust::{CertificateId, Principal};
@@ -60,12 +61,15 @@ const NAMED: usize = 5;
 /// How many issues are remembered: as many as the circuit breaker asks about.
 const REMEMBERED_ISSUES: usize = 5;
 
-/// Certificates that every client judges alike, but for their ends: by whom they are signed, and what is served beside them.
+/// Certificates that every client judges alike, but for their ends: by whom they are signed, what is served beside them, and what
+/// kind of key they have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Class {
     pub(super) signed_by: Option<Principal>,
     /// Without what is over, which helps nobody.
     pub(super) chain: Vec<CertificateId>,
+    /// The kind of key; none for one that no policy can ask for.
+    pub(super) key: Option<KeySpec>,
 }
 
 /// A Service.
@@ -455,6 +459,15 @@ impl Index {
         self.lock().services.values().filter_map(|entry| Some(entry.class.as_ref()?.1)).min()
     }
 
+    /// How many of their certificates have which kind of key; none is one that no policy can ask for.
+    pub fn keys(&self) -> BTreeMap<Option<KeySpec>, usize> {
+        let mut keys = BTreeMap::new();
+        for (class, _) in self.lock().services.values().filter_map(|entry| entry.class.as_ref()) {
+            *keys.entry(class.key).or_default() += 1;
+        }
+        keys
+    }
+
     /// Whether everybody has been looked at, at least once.
     pub fn is_known(&self) -> bool {
         let state = &mut *self.lock();
@@ -717,7 +730,10 @@ mod tests {
         index.service(service("other", "u2"));
         let presents = |chain: &[&str], end: i64| {
             let chain = chain.iter().map(|id| CertificateId((*id).into())).collect();
-            let presents = Presents::This(Class { signed_by: None, chain }, Timestamp::from_second(end).unwrap());
+            let presents = Presents::This(
+                Class { signed_by: None, chain, key: Some(KeySpec::PLATFORM_DEFAULT) },
+                Timestamp::from_second(end).unwrap(),
+            );
             Found { presents, ..right("7") }
         };
         let standing =
@@ -725,6 +741,7 @@ mod tests {
         index.found(&named("web"), "u1", presents(&["a"], 1));
         index.found(&named("other"), "u2", presents(&["a"], 2));
         assert_eq!(standing(), ["other"]);
+        assert_eq!(index.keys(), [(Some(KeySpec::PLATFORM_DEFAULT), 2)].into());
         index.found(&named("web"), "u1", presents(&["a", "b"], 1));
         assert_eq!(standing(), ["other", "web"]);
         let first = |seconds: i64| Timestamp::from_second(seconds).ok();
