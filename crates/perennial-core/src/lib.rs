@@ -13,7 +13,7 @@ pub mod install;
 pub mod inventory;
 pub mod issuance;
 pub mod key;
-mod nearest;
+pub mod nearest;
 pub mod plan;
 pub mod policy;
 pub mod rules;

@@ -207,6 +207,11 @@ impl<'c> Wiring<'c> {
 
     /// Whether an edge is called so, for all its instances or for any one, be it there or not.
     pub fn is_edge(&self, name: &str) -> bool {
+        self.edge_called(name).is_some()
+    }
+
+    /// Returns the edge that is called so, for all its instances or for any one, be it there or not.
+    pub fn edge_called(&self, name: &str) -> Option<&EdgeWiring<'c>> {
         let is_called = |edge: &EdgeWiring<'_>| {
             let Some(rest) = name.strip_prefix(edge.name.as_ref()) else {
                 let parts = edge.name.split_once(NODE);
@@ -217,7 +222,7 @@ impl<'c> Wiring<'c> {
             let is_of_services = self.row(edge.row).is_some_and(|wired| wired.row.scope == Scope::Service);
             rest.is_empty() || is_of_services && rest.starts_with(" (") && rest.ends_with(')')
         };
-        self.edges.iter().any(is_called)
+        self.edges.iter().find(|edge| is_called(edge))
     }
 
     /// The edges whose verifier reads this slot.

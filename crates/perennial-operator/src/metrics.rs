@@ -265,7 +265,7 @@ impl<'c> Metrics<'c> {
         if entry.row.id == service_ca::ROW {
             self.service_ca_expiry.set(expiry);
         }
-        if let Some(next) = entry.next_rotation {
+        if let Some(next) = &entry.next_rotation {
             self.next_rotation.get_or_create(&place).set(next.at.as_second());
         }
     }

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service as KubeService};
 use kube_client::api::ListParams;
 use kube_client::{Api, Client, Error, ResourceExt};
-use perennial_api::annotations::FORCE;
 use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
 pub use perennial_core::conditions::Trouble;
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
@@ -166,7 +165,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
-    snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
+    snapshot.asked = asked(wiring, &snapshot, std::mem::take(&mut gathered.asked));
     Ok(Observation { policy_object, rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
 }
 
@@ -339,14 +338,12 @@ fn undescribed(
     found
 }
 
-/// What somebody asked to rotate, by row.
-fn forced(wiring: &Wiring<'_>, snapshot: &Snapshot, asked: &BTreeMap<Slot, String>) -> BTreeMap<String, String> {
+/// Returns the rotations that somebody asks for, of certificates where they are issued: on a copy, a request means nothing.
+fn asked(wiring: &Wiring<'_>, snapshot: &Snapshot, written: BTreeMap<Slot, String>) -> BTreeMap<Slot, String> {
     let rows = wiring.catalog.rows.iter().filter(|row| row.day == Day::Two);
-    let asked_of = |row: &&perennial_core::catalog::Row| {
-        let slots = instances(row, snapshot).into_iter().map(|instance| wiring.home(row, &instance));
-        slots.into_iter().find_map(|slot| asked.get(&slot).cloned())
-    };
-    rows.filter_map(|row| Some((row.id.to_owned(), asked_of(&row)?))).collect()
+    let homes: BTreeSet<Slot> =
+        rows.flat_map(|row| instances(row, snapshot).into_iter().map(|it| wiring.home(row, &it))).collect();
+    written.into_iter().filter(|(slot, _)| homes.contains(slot)).collect()
 }
 
 /// What was read, before it is known who signed whom.
@@ -370,9 +367,7 @@ impl Gathered {
         if let Some(writer) = writers::other(&secret.metadata) {
             self.writers.insert(slot.clone(), writer);
         }
-        if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
-            self.asked.insert(slot.clone(), reason.clone());
-        }
+        self.asked.extend(ask::asked(secret.annotations()).map(|reason| (slot.clone(), reason.to_owned())));
         let distrusted = ask::distrusted(secret.annotations());
         self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
         let found = read::secret(secret, place);
@@ -390,7 +385,10 @@ impl Gathered {
     /// What a Secret holds for a Service, if it is that Service's.
     fn serving_secret(&mut self, slot: &Slot, secret: &Secret, service: &Service) {
         let found = match serving::claim(slot.object_text(), secret.annotations(), &[], &service.uid) {
-            Ok(()) => read::serving(secret, slot),
+            Ok(()) => {
+                self.asked.extend(ask::asked(secret.annotations()).map(|reason| (slot.clone(), reason.to_owned())));
+                read::serving(secret, slot)
+            }
             Err(obstacle) => Observed::Unknown { why: obstacle.to_string() },
         };
         if let Observed::Present(found) = &found {

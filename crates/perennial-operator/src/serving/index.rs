@@ -59,7 +59,7 @@ struct Heard {
 const NAMED: usize = 5;
 
 /// How many issues are remembered: as many as the circuit breaker asks about.
-const REMEMBERED_ISSUES: usize = 5;
+pub(super) const REMEMBERED_ISSUES: usize = 5;
 
 /// Certificates that every client judges alike, but for their ends: by whom they are signed, what is served beside them, and what
 /// kind of key they have.

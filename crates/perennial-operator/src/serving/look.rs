@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service as KubeService};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_client::api::{GetParams, Patch, PatchParams, PostParams};
-use kube_client::{Api, Error};
+use kube_client::{Api, Error, ResourceExt};
 use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
 use perennial_core::catalog::{Component, Instance, ObjectName};
 use perennial_core::plan::{Action, Issue, Report, Scope, Step};
@@ -26,9 +26,10 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Class, Found, Presents, Subject, Wait};
+use super::index::{Class, Found, Presents, REMEMBERED_ISSUES, Subject, Wait};
 use super::{Outcome, Serving};
 use crate::act::TLS;
+use crate::ask;
 use crate::key_policy;
 use crate::library::Library;
 use crate::memory::{Past, SecretMemory};
@@ -114,6 +115,11 @@ struct Read {
 }
 
 impl Read {
+    /// The reason of the rotation that somebody asks for.
+    fn asked(&self) -> Option<&str> {
+        ask::asked(self.secret.as_ref()?.annotations())
+    }
+
     /// How the certificate in it is verified, and when it ends.
     fn presents(&self, now: Timestamp) -> Presents {
         let Some(state) = self.state.present() else { return Presents::Nothing };
@@ -229,6 +235,8 @@ impl Serving<'_> {
         snapshot.services.insert(slot.clone(), subject.service.clone());
         read.facts.iter().for_each(|facts| snapshot.certificates.insert(facts.clone()));
         snapshot.secrets.insert(slot.clone(), read.state.clone());
+        snapshot.asked.extend(read.asked().map(|reason| (slot.clone(), reason.to_owned())));
+        remember_issues(&mut snapshot, &slot, &subject.issues);
         // A Secret that is gone, or cannot be read, does not say how often it was made.
         snapshot.lost_issues.insert(slot.clone(), subject.issues.clone());
         let Some(instance) = snapshot.service(&slot) else { return Err(Trouble::Changed) };
@@ -477,6 +485,24 @@ impl Serving<'_> {
     fn secrets(&self, slot: &Slot) -> Api<Secret> {
         Api::namespaced(self.client.clone(), slot.namespace())
     }
+}
+
+/// Has a Secret say when its last certificates were issued, as it is known here. Its owner can write another history on it, and ask
+/// for more than the circuit breaker allows.
+fn remember_issues(snapshot: &mut Snapshot, slot: &Slot, issues: &[Timestamp]) {
+    let Some(Observed::Present(state)) = snapshot.secrets.get_mut(slot) else { return };
+    let mut unmatched = issues.to_vec();
+    state.issues.retain(|at| match unmatched.iter().position(|it| it == at) {
+        Some(same) => {
+            unmatched.swap_remove(same);
+            false
+        }
+        None => true,
+    });
+    state.issues.extend(issues);
+    state.issues.sort();
+    let forgotten = state.issues.len().saturating_sub(REMEMBERED_ISSUES);
+    state.issues.drain(..forgotten);
 }
 
 /// What is not there is nothing.

@@ -38,9 +38,10 @@ use crate::{clock, talk};
     Pods are evicted within their PodDisruptionBudgets, of each controller one at a time, the next when as many are ready\n\
     as before. What is mounted through CSI drivers or from the node's own files is not known.\n\n\
     Exit codes:\n  \
-    0   nobody holds anything old\n  \
+    0   no pod that was asked about holds anything old\n  \
     1   failed, or pods were not evicted in time\n  \
-    3   somebody holds something old, or may do so")]
+    2   wrong usage\n  \
+    3   a pod that was asked about holds something old, or may do so")]
 pub(crate) struct Args {
     /// The CA whose consumers are meant
     #[arg(value_name = "CA", value_enum)]

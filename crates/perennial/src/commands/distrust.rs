@@ -22,7 +22,7 @@ use perennial_operator::observe::observe;
 use self::handshake::Pair;
 use crate::cluster::{ClusterArgs, runtime};
 use crate::exit::Found;
-use crate::{clock, talk};
+use crate::{clock, span, talk};
 
 /// End the trust in an earlier CA on purpose: in an emergency, when its key may be known to others
 ///
@@ -36,13 +36,18 @@ use crate::{clock, talk};
     perennial distrust service-ca --reason 'key was copied' --yes\n  \
     perennial consumers service-ca                          who has to be restarted after it\n\n\
     With --yes it waits for the operator, and shows by TLS handshakes with the new bundle that a certificate of the old CA\n\
-    is refused and one of the new CA is accepted.")]
+    is refused and one of the new CA is accepted. The same reason a second time does nothing.\n\n\
+    Exit codes:\n  \
+    0   done, or done before for this reason; of a dry run: no client is known that is cut off\n  \
+    1   failed, or not done in time\n  \
+    2   wrong usage\n  \
+    3   done, but a Service still presents a certificate of the old CA; of a dry run: clients are cut off")]
 pub(crate) struct Args {
     /// Which CA: service-ca
     #[arg(value_name = "NAME", value_parser = ["service-ca", service_ca::ROW])]
     name: String,
 
-    /// Why
+    /// Why: the same reason acts once only
     #[arg(long, value_name = "REASON", value_parser = super::parse_reason)]
     reason: String,
 
@@ -66,6 +71,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.cluster.observe(planner.wiring())?.snapshot;
     let meant = meant(&planner, &snapshot)?;
+    let runtime = runtime()?;
+    if let Some((since, earlier)) = runtime.block_on(used(args, &planner, &snapshot, &meant))? {
+        return go_on(args, &planner, &snapshot, (since, &earlier), out);
+    }
     describe(&meant, out)?;
     let lost = meant.cuts_off(&planner, &snapshot);
     match lost.len() {
@@ -78,7 +87,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         talk::line(format_args!("dry run: --yes does it"));
         return Ok(if lost.is_empty() { Found::Nothing } else { Found::Warnings });
     }
-    let runtime = runtime()?;
     runtime.block_on(async {
         let client = args.cluster.client().await?;
         // What has to be refused afterwards, while it is still there.
@@ -92,12 +100,72 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         let answer = ask::distrust(&client, objects, &keys, &asked).await;
         answer.map_err(|error| anyhow::anyhow!("failed to ask for it: {}", brief(&error)))?;
         talk::line(format_args!("asked; waiting for the operator"));
-        let (after, presented) = wait(args, &planner, &client, &meant).await?;
-        let found = show(&meant, &client, &after, old, out).await?;
-        for secret in &presented {
-            talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
-        }
-        Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
+        finish(args, &planner, &client, &meant, old, out).await
+    })
+}
+
+/// Waits for the operator, and shows that it is done.
+async fn finish(
+    args: &Args,
+    planner: &Planner<'_>,
+    client: &Client,
+    meant: &Distrust,
+    old: Option<Pair>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    let (after, presented) = wait(args, planner, client, meant).await?;
+    let found = show(meant, client, &after, old, out).await?;
+    for secret in &presented {
+        talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
+    }
+    Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
+}
+
+/// The CAs that were distrusted for this reason before, and since when.
+async fn used(
+    args: &Args,
+    planner: &Planner<'_>,
+    snapshot: &Snapshot,
+    meant: &Distrust,
+) -> anyhow::Result<Option<(Timestamp, Distrust)>> {
+    let client = args.cluster.client().await?;
+    let objects = (&meant.signer.object(), &meant.bundle.object());
+    let used = ask::distrusted_for(&client, objects, &args.reason).await;
+    let used = used.map_err(|error| anyhow::anyhow!("failed to read the distrusted keys: {}", brief(&error)))?;
+    let since = used.values().min().copied();
+    Ok(since.zip(Distrust::of_keys(planner, snapshot, used.into_keys().collect())))
+}
+
+/// Does nothing where the trust has ended for this reason; else goes on with waiting for that.
+fn go_on(
+    args: &Args,
+    planner: &Planner<'_>,
+    snapshot: &Snapshot,
+    (since, earlier): (Timestamp, &Distrust),
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    let (since, left) = (span::day(since), earlier.left(planner, snapshot));
+    if left.trusted.is_empty() {
+        writeln!(
+            out,
+            "service-ca: nothing to do: this reason was used on {since}, and no bundle trusts that CA any more; pass another \
+             --reason to distrust the current one"
+        )?;
+        return Ok(Found::Nothing);
+    }
+    let trusted: Vec<String> = left.trusted.iter().map(|slot| slot.object_text().to_owned()).collect();
+    writeln!(out, "service-ca: asked for this reason on {since}, and still trusted in {}", first_few(&trusted))?;
+    if !args.yes {
+        talk::line(format_args!("dry run: --yes waits until it is done"));
+        return Ok(Found::Warnings);
+    }
+    runtime()?.block_on(async {
+        let client = args.cluster.client().await?;
+        let old = match left.presented.first() {
+            Some(slot) => Some(Pair::read(&client, &slot.object()).await?),
+            None => None,
+        };
+        finish(args, planner, &client, earlier, old, out).await
     })
 }
 

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
     let to = snapshot.taken_at.checked_add(args.within.0).context("--within reaches beyond the calendar")?;
-    let forecast = forecast(&planner, &snapshot, to);
+    let mut forecast = forecast(&planner, &snapshot, to);
+    forecast.endings.retain(|ending| args.from.asks_about(ending.row));
     match args.output {
         Listing::Table => print(&forecast, false, out)?,
         Listing::Wide => print(&forecast, true, out)?,

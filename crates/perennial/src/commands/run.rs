@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use perennial_core::catalog::Catalog;
-use perennial_core::plan::Planner;
+use perennial_core::plan::{Planner, Risk};
 use perennial_operator::brief;
 use perennial_operator::inject::Publisher;
 use perennial_operator::lease::Leadership;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::cluster::{ClusterArgs, runtime};
+use crate::commands::plan;
 use crate::exit::Found;
 use crate::probes::{ProbeArgs, Probes};
 use crate::{clock, logging};
@@ -34,11 +35,13 @@ use crate::{clock, logging};
     perennial run --once && perennial verify            one pass, and look at what came of it\n\n\
     What is written is told by events on the objects and in the namespace of their operator, by conditions of the\n\
     ClusterOperators, and in the log: text on a terminal, JSON elsewhere.\n\n\
-    Exit codes of --once:\n  \
-    0   everything that can be done is done; what waits says so with perennial plan\n  \
-    1   failed, stopped, or another operator is leading\n  \
-    3   somebody will stop trusting somebody, before waiting can help\n  \
-    4   somebody does not trust somebody")]
+    Without --once it waits for its cluster as long as it takes, and says in the log what it waits for.\n\n\
+    Exit codes:\n  \
+    0   stopped as asked for; with --once: everything that can be done is done, and `perennial plan` shows what waits\n  \
+    1   failed, or another operator is leading; with --once also: stopped\n  \
+    2   wrong usage\n  \
+    3   with --once: a client will reject a server before waiting can help\n  \
+    4   with --once: a client rejects a server")]
 pub(crate) struct Args {
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -81,7 +84,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let client = args.cluster.client().await?;
+    // Who waits for one pass is to know why there is none.
+    let client = if args.once { args.cluster.client().await? } else { args.cluster.patient_client().await? };
     let threads = threads(args.keygen_threads);
     // Who asks for one pass waits for it.
     let keys = if args.once { KeyPool::eager(threads) } else { KeyPool::new(threads) };
@@ -104,14 +108,14 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     }
     let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
     if args.once {
-        return once(&runner, &mut leadership, told, out).await;
+        return once(args, &runner, &mut leadership, told, out).await;
     }
     let publisher = args.publish_service_ca.then(|| Publisher::new(client.clone(), Arc::new(clock::now)));
     let probes = Probes::bind(&args.probes).await?;
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
     let probes = tokio::spawn(probes.serve(runner.metrics(), client));
     tokio::select! {
-        tested = test(&runner) => tested?,
+        tested = test(&args.cluster, &runner) => tested?,
         () = &mut told => return stopped(false),
     }
     let is_leading = tokio::select! {
@@ -145,11 +149,14 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
 }
 
 /// Makes and uses a key of each kind, before any other is made. Whoever runs for long waits for a cluster that is not there yet.
-async fn test(runner: &Runner<'_>) -> Result<(), RunError> {
+async fn test(cluster: &ClusterArgs, runner: &Runner<'_>) -> anyhow::Result<()> {
     loop {
-        match runner.self_test().await {
-            Err(RunError::Look(error)) => warn!("{error}"),
-            tested => return tested,
+        match cluster.unserved(TEST_AGAIN).await? {
+            Some(why) => warn!("waiting for the API server: {why}"),
+            None => match runner.self_test().await {
+                Err(RunError::Look(error)) => warn!("waiting for the API server: {error}"),
+                tested => return Ok(tested?),
+            },
         }
         runner.metrics().wait();
         tokio::time::sleep(TEST_AGAIN).await;
@@ -158,6 +165,7 @@ async fn test(runner: &Runner<'_>) -> Result<(), RunError> {
 
 /// One pass, while no other operator leads.
 async fn once(
+    args: &Args,
     runner: &Runner<'_>,
     leadership: &mut Leadership,
     mut told: Pin<&mut impl Future<Output = ()>>,
@@ -177,7 +185,7 @@ async fn once(
     if let Err(error) = leadership.release().await {
         warn!("failed to release the lease: {}", brief(&error));
     }
-    let found = summary(&passed?, out)?;
+    let found = summary(args, &passed?, out)?;
     if is_stopped { stopped(true) } else { Ok(found) }
 }
 
@@ -202,21 +210,19 @@ pub(crate) fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
-fn summary(passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
+fn summary(args: &Args, passed: &Passed, out: &mut dyn Write) -> anyhow::Result<Found> {
     for (step, _) in &passed.written {
         writeln!(out, "{step}")?;
     }
+    let planner = Planner::new(Catalog::builtin());
+    let is_ours = |risk: &&Risk| plan::row_of(&planner, risk).is_none_or(|row| args.cluster.asks_about(row));
+    let risks: Vec<&Risk> = passed.report.risks.iter().filter(is_ours).collect();
     let (written, waiting) = (passed.written.len(), passed.report.waiting.len());
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    writeln!(
-        out,
-        "{} made, {waiting} waiting, {}.",
-        count(written, "write"),
-        count(passed.report.risks.len(), "risk")
-    )?;
+    writeln!(out, "{} made, {waiting} waiting, {}.", count(written, "write"), count(risks.len(), "risk"))?;
     if let Some((_, error)) = passed.failed.first() {
         bail!("{} not made; the first: {error}", count(passed.failed.len(), "write"));
     }
     let severity = |at| if at <= passed.report.at { Found::Critical } else { Found::Warnings };
-    Ok(passed.report.risks.iter().map(|risk| severity(risk.at)).max().unwrap_or(Found::Nothing))
+    Ok(risks.iter().map(|risk| severity(risk.at)).max().unwrap_or(Found::Nothing))
 }

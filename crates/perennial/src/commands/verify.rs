@@ -75,7 +75,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let snapshot = args.from.read(planner.wiring())?;
     let at = snapshot.taken_at;
     let warn_before = at.checked_add(args.warn_within.0).context("--warn-within reaches beyond the calendar")?;
-    let edges = verify(&planner, &snapshot);
+    let mut edges = verify(&planner, &snapshot);
+    edges.retain(|edge| args.from.asks_about(edge.row));
     let matrix = Matrix { at, warn_before, edges: &edges, snapshot: &snapshot };
     match args.output {
         Listing::Table => print(&matrix, &table(&matrix), out)?,

@@ -51,7 +51,7 @@ impl<'c> Pass<'_, 'c> {
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
-            forced: settings.forced.get(row.id).map(String::as_str),
+            forced: self.snapshot().forced(row, slot),
             requested: settings.requested.get(row.id).map(String::as_str),
             mode: settings.mode,
             now: self.now(),
