@@ -86,6 +86,11 @@ impl ClusterArgs {
         Ok(config)
     }
 
+    /// The components that a person chose; none where nobody chose.
+    pub(crate) fn controllers(&self) -> &[String] {
+        &self.controllers
+    }
+
     /// How the cluster is looked at.
     pub(crate) fn view(&self) -> View {
         let mut view = View { service_domain: self.service_domain.clone(), ..View::default() };
