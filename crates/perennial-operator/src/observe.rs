@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service as KubeService};
 use kube_client::api::ListParams;
 use kube_client::{Api, Client, Error, ResourceExt};
-use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Home, Instance, ObjectName, Scope};
 pub use perennial_core::conditions::Trouble;
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::serving::{self, Request};
@@ -45,6 +45,8 @@ pub struct View {
     pub service_domain: String,
     /// Which Services are looked at.
     pub services: Services,
+    /// Whether objects are read that have nothing to do with any component that is kept.
+    pub reads_unrelated: bool,
 }
 
 /// Which of the Services that ask for a certificate are looked at.
@@ -82,8 +84,21 @@ impl Default for View {
     fn default() -> View {
         let others = [Component::Etcd].map(|component| component.owner().to_owned());
         let settings = Settings { left_alone: others.into(), ..Settings::default() };
-        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All }
+        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All, reads_unrelated: true }
     }
+}
+
+impl View {
+    /// The components whose objects are read.
+    fn components(&self, catalog: &Catalog) -> BTreeSet<Component> {
+        let all = catalog.rows.iter().map(|row| row.component);
+        if self.reads_unrelated { all.collect() } else { related(catalog, &self.settings) }
+    }
+}
+
+/// The components that are kept, and every other that has something to do with them.
+pub(crate) fn related(catalog: &Catalog, settings: &Settings) -> BTreeSet<Component> {
+    catalog.related(KEPT.into_iter().filter(|it| !settings.left_alone.contains(it.owner())))
 }
 
 /// Certificates and annotations know whole seconds.
@@ -91,10 +106,11 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// Looks at everything that the catalog names.
+/// Looks at everything that the catalog names, as far as the view reads it.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
+    let components = view.components(wiring.catalog);
     let ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles } =
-        cluster::read(client, &view.service_domain).await?;
+        cluster::read(client, &view.service_domain, components.contains(&Component::KubeApiserver)).await?;
     let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
@@ -113,7 +129,10 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     snapshot.complete(wiring);
 
     let mut gathered = Gathered::default();
-    let slots = wiring.secret_slots(&snapshot);
+    const UNREAD: &str = "it has nothing to do with any component that is kept here";
+    let slots = wiring.secret_slots_of(&snapshot, |it| components.contains(&it));
+    let others = wiring.secret_slots(&snapshot).into_iter().filter(|slot| !slots.contains(slot));
+    gathered.secrets.extend(others.map(|slot| (slot, Observed::Unknown { why: UNREAD.to_owned() })));
     let places: Vec<(&Slot, Slot)> =
         slots.iter().filter_map(|slot| Some((slot, secret_place(wiring, slot)?))).collect();
     let secrets = read_all::<Secret>(client, places.iter().map(|(_, place)| place.object())).await?;
@@ -127,7 +146,10 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             Some(Ok(None)) | None => {}
         }
     }
-    let slots: BTreeSet<Slot> = wiring.bundle_slots().cloned().collect();
+    let slots: BTreeSet<Slot> = wiring.bundle_slots_of(|it| components.contains(&it)).cloned().collect();
+    let others = wiring.bundle_slots().filter(|slot| !slots.contains(*slot));
+    let unread = |slot: &Slot| (slot.key().to_owned(), Observed::Unknown { why: UNREAD.to_owned() });
+    gathered.bundles.extend(others.map(|slot| (slot.clone(), unread(slot))));
     let places = slots.iter().filter_map(|slot| Some((slot, bundle_place(wiring, slot)?)));
     let places: Vec<(&Slot, (ObjectName, String))> = places.collect();
     let maps = read_all::<ConfigMap>(client, places.iter().map(|(_, (object, _))| object.clone())).await?;
@@ -142,7 +164,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     gathered.undescribed = undescribed(wiring, &snapshot, &gathered, &secrets, &maps);
-    let held = held::read(client, wiring, &snapshot, &mut troubles).await?;
+    let held = held::read(client, wiring, &snapshot, &components, &mut troubles).await?;
     gathered.held(held);
     for (object, secret) in secrets {
         let object = ObjectRef::secret(object);

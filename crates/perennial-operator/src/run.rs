@@ -86,7 +86,8 @@ impl<'c> Runner<'c> {
         let injector = serving.is_some().then(inject);
         metrics.count_services(serving.as_ref().map(Serving::index));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
-        let view = View { services, ..view };
+        // Its rights are for what is kept, and for what has to do with that.
+        let view = View { services, reads_unrelated: false, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
         let teller = Teller::new(planner, client.clone(), clock.clone());
         Runner {
