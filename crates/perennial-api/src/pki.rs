@@ -16,11 +16,13 @@ use crate::yaml;
 
 mod convert;
 mod crd;
+mod stored;
 #[allow(unreachable_pub, reason = "the derive of KubeSchema repeats the type inside a function")]
 mod types;
 
 pub use convert::UnsupportedSpec;
 pub use crd::crd;
+pub use stored::{StoredPolicy, UnsupportedEntry, read};
 pub use types::{
     CategoryCertificateConfig, CertificateCategory, CertificateConfig, CertificateOverride, EcdsaCurve, EcdsaKeyConfig,
     KeyAlgorithm, KeyConfig, PkiSpec, PkiStatus, RsaKeyConfig, v1, v1alpha1,

@@ -10,7 +10,7 @@ use crate::catalog::{
 use crate::issuance::{Circumstances, Issuance, IssuanceError};
 use crate::policy::Usage;
 use crate::spec::Host;
-use crate::warning::{KeyWarning, key_warnings};
+use crate::warning::{KeyWarning, issue_warnings};
 
 /// What an installation makes, in the order in which it can be made. Files are named below the output directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +119,8 @@ pub fn plan<'a>(now: &Circumstances<'a>, conditions: &BTreeSet<Condition>) -> Re
             }
         };
         let issuance = now.issue(row, &Instance::Cluster, signer.map(|signer| signer.issuance.spec.validity))?;
-        let signer_key = signer.map(|signer| (signer.row.certificate, signer.issuance.spec.key));
-        warnings.extend(key_warnings(row.certificate, issuance.spec.key, row.validity, signer_key));
+        let signer_key = signer.map(|signer| signer.issuance.spec.key);
+        warnings.extend(issue_warnings(catalog, now.policy, row, issuance.spec.key, row.validity, signer_key));
         certificates.push(plan_certificate(row, signer.map(|signer| signer.row), issuance));
     }
 

@@ -62,7 +62,7 @@ pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a 
 }
 
 fn wanted(catalog: &Catalog, policy: &Policy, row: &Row) -> Resolved {
-    policy.resolve(catalog.override_name(row), row.usage)
+    catalog.key_of(policy, row)
 }
 
 /// Returns when a certificate is replaced: now, when what it waits for has ended, or when its time comes.

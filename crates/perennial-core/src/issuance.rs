@@ -51,7 +51,7 @@ impl Circumstances<'_> {
     /// The certificate that `row` asks for now, under a signer valid for `signer` (none: it signs itself).
     pub fn issue(&self, row: &Row, instance: &Instance, signer: Option<Validity>) -> Result<Issuance, IssuanceError> {
         let hosts = row.resolve_hosts(self.cluster, instance)?;
-        let resolved = self.policy.resolve(self.catalog.override_name(row), row.usage);
+        let resolved = self.catalog.key_of(self.policy, row);
         let validity = validity(self.now, row.validity, self.scale, signer)?;
         let spec = CertificateSpec {
             subject: row.resolve_subject(instance, self.now, &hosts).into(),

@@ -4,6 +4,7 @@
 
 pub mod campaign;
 pub mod catalog;
+pub mod conditions;
 pub mod consumers;
 pub mod distrust;
 pub mod forecast;

@@ -32,8 +32,8 @@ pub enum Category {
     Client,
 }
 
-/// What a certificate is technically for. The category of a dual-use certificate is one of the
-/// three above; its key follows both.
+/// What a certificate is technically for. The catalog lists the category of every certificate, of a dual-use one too:
+/// the category decides its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Usage {
@@ -71,34 +71,20 @@ pub enum PolicySource {
 }
 
 impl Policy {
-    /// The key for the certificate with this logical name and usage.
+    /// Returns the key for the certificate with this logical name and category.
     ///
     /// `name` is the well-known name, never that of a Secret: the Secret `kubelet-client` holds
     /// the certificate `kube-apiserver-to-kubelet-client`. Certificates that cannot be overridden
     /// by name (those of Services) have none.
-    pub fn resolve(&self, name: Option<&str>, usage: Usage) -> Resolved {
-        if let Some(&key) = name.and_then(|name| self.overrides.get(name)) {
-            return Resolved { key, source: PolicySource::Override };
-        }
-        match usage {
-            Usage::Signer => self.resolve_category(Category::Signer),
-            Usage::Serving => self.resolve_category(Category::Serving),
-            Usage::Client => self.resolve_category(Category::Client),
-            Usage::Peer => {
-                let (serving, client) =
-                    (self.resolve_category(Category::Serving), self.resolve_category(Category::Client));
-                let key = serving.key.stronger(client.key);
-                // Where both ask for the same key, the more specific level said so.
-                [serving, client]
-                    .into_iter()
-                    .filter(|resolved| resolved.key == key)
-                    .min_by_key(|resolved| resolved.source)
-                    .expect("the stronger of two is one of the two")
-            }
+    pub fn resolve(&self, name: Option<&str>, category: Category) -> Resolved {
+        match name.and_then(|name| self.overrides.get(name)) {
+            Some(&key) => Resolved { key, source: PolicySource::Override },
+            None => self.resolve_category(category),
         }
     }
 
-    fn resolve_category(&self, category: Category) -> Resolved {
+    /// Returns the key for the certificates of a category that no override names.
+    pub fn resolve_category(&self, category: Category) -> Resolved {
         if let Some(&key) = self.categories.get(&category) {
             return Resolved { key, source: PolicySource::Category };
         }
@@ -171,6 +157,7 @@ impl fmt::Display for PolicySource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Catalog;
 
     /// A policy in words: `defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521`.
     fn policy(words: &str) -> Policy {
@@ -187,8 +174,8 @@ mod tests {
         policy
     }
 
-    fn check(words: &str, name: &str, usage: Usage, expected: &str) {
-        let resolved = policy(words).resolve(Some(name), usage);
+    fn check(words: &str, name: &str, category: Category, expected: &str) {
+        let resolved = policy(words).resolve(Some(name), category);
         assert_eq!(format!("{} from {}", resolved.key, resolved.source), expected, "{name} under {words:?}");
     }
 
@@ -196,44 +183,34 @@ mod tests {
     #[test]
     fn the_most_specific_level_wins() {
         let all = "defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521";
-        check(all, "etcd-signer", Usage::Signer, "ECDSA P521 from override");
-        check(all, "service-ca", Usage::Signer, "RSA 4096 from category");
-        check(all, "aggregator-client", Usage::Client, "RSA 3072 from defaults");
-        check("", "aggregator-client", Usage::Client, "RSA 2048 from platform");
-        check("ServingCertificate ECDSA P384", "aggregator-client", Usage::Client, "RSA 2048 from platform");
+        check(all, "etcd-signer", Category::Signer, "ECDSA P521 from override");
+        check(all, "service-ca", Category::Signer, "RSA 4096 from category");
+        check(all, "aggregator-client", Category::Client, "RSA 3072 from defaults");
+        check("", "aggregator-client", Category::Client, "RSA 2048 from platform");
+        check("ServingCertificate ECDSA P384", "aggregator-client", Category::Client, "RSA 2048 from platform");
     }
 
     #[test]
     fn a_weaker_override_still_wins() {
-        check("defaults RSA 4096; root-ca RSA 2048", "root-ca", Usage::Signer, "RSA 2048 from override");
+        check("defaults RSA 4096; root-ca RSA 2048", "root-ca", Category::Signer, "RSA 2048 from override");
     }
 
     #[test]
     fn a_service_certificate_has_no_name_to_override() {
         let policy = policy("defaults RSA 3072; ServingCertificate ECDSA P256");
-        assert_eq!(policy.resolve(None, Usage::Serving).source, PolicySource::Category);
+        assert_eq!(policy.resolve(None, Category::Serving).source, PolicySource::Category);
     }
 
     /// P08.
     #[test]
-    fn a_peer_takes_the_stronger_of_serving_and_client() {
-        let name = "etcd-server";
-        check(
-            "ServingCertificate RSA 2048; ClientCertificate ECDSA P256",
-            name,
-            Usage::Peer,
-            "ECDSA P256 from category",
-        );
-        check(
-            "ServingCertificate RSA 3072; ClientCertificate ECDSA P256",
-            name,
-            Usage::Peer,
-            "ECDSA P256 from category",
-        );
-        check("ClientCertificate ECDSA P384; defaults RSA 4096", name, Usage::Peer, "ECDSA P384 from category");
-        check("ClientCertificate RSA 2048; defaults RSA 4096", name, Usage::Peer, "RSA 4096 from defaults");
-        check("ClientCertificate RSA 4096; defaults RSA 4096", name, Usage::Peer, "RSA 4096 from category");
-        check("etcd-server RSA 2048; defaults RSA 4096", name, Usage::Peer, "RSA 2048 from override");
-        check("", name, Usage::Peer, "RSA 2048 from platform");
+    fn the_key_of_a_dual_use_certificate_follows_its_listed_category() {
+        let name = "etcd-peer-server";
+        let category = Catalog::builtin().certificate(name).unwrap().category;
+        let both = "ServingCertificate RSA 2048; ClientCertificate ECDSA P256";
+        check(both, name, category, "RSA 2048 from category");
+        check("ServingCertificate ECDSA P384; defaults RSA 4096", name, category, "ECDSA P384 from category");
+        check("ClientCertificate ECDSA P384; defaults RSA 4096", name, category, "RSA 4096 from defaults");
+        check("etcd-peer-server RSA 2048; defaults RSA 4096", name, category, "RSA 2048 from override");
+        check("", name, category, "RSA 2048 from platform");
     }
 }

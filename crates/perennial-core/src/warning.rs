@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::catalog::Span;
+use crate::catalog::{Catalog, Row, Span};
 use crate::key::{KeySpec, RsaSize};
+use crate::policy::{Category, Policy, PolicySource, Usage};
 
 /// Something doubtful about a certificate's key. It is made all the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,29 +29,70 @@ pub enum KeyWarning {
         /// The signer's key.
         signer_key: KeySpec,
     },
+    /// A certificate for servers and clients follows its listed category, and the other one asks for a stronger key.
+    OtherCategoryAsksForMore {
+        /// The certificate.
+        certificate: String,
+        /// Its key.
+        key: KeySpec,
+        /// Its category.
+        category: Category,
+        /// The other category.
+        other: Category,
+        /// What the policy asks for there.
+        other_key: KeySpec,
+    },
 }
 
 /// NIST SP 800-57 part 1 ends the use of 112-bit strength with 2030, within the life of such a certificate.
 const LONG_LIFE: Span = Span::days(3650);
 
-/// What is doubtful about this key for a certificate with this lifetime, and this signer (none: it signs itself).
-pub fn key_warnings(
-    certificate: &str,
+/// Returns what is doubtful about the key that a policy asks for in a row, if its signer has what the policy asks for.
+pub fn policy_warnings(catalog: &Catalog, policy: &Policy, row: &Row) -> Vec<KeyWarning> {
+    let signer = catalog.signer_of(row).map(|signer| catalog.key_of(policy, signer).key);
+    issue_warnings(catalog, policy, row, catalog.key_of(policy, row).key, row.validity, signer)
+}
+
+/// Returns what is doubtful about a certificate of a row that is issued with this key, for this long, by a signer with
+/// this key (none: it signs itself).
+pub fn issue_warnings(
+    catalog: &Catalog,
+    policy: &Policy,
+    row: &Row,
     key: KeySpec,
     validity: Span,
-    signer: Option<(&str, KeySpec)>,
+    signer_key: Option<KeySpec>,
 ) -> Vec<KeyWarning> {
+    let certificate = || row.certificate.to_owned();
     let mut warnings = Vec::new();
     if key == KeySpec::Rsa(RsaSize::B2048) && validity >= LONG_LIFE {
-        warnings.push(KeyWarning::WeakForItsLife { certificate: certificate.to_owned(), key, validity });
+        warnings.push(KeyWarning::WeakForItsLife { certificate: certificate(), key, validity });
     }
-    if let Some((signer, signer_key)) = signer
+    if let (Some(signer), Some(signer_key)) = (catalog.signer_of(row), signer_key)
         && key.strength() > signer_key.strength()
     {
-        let (certificate, signer) = (certificate.to_owned(), signer.to_owned());
-        warnings.push(KeyWarning::StrongerThanSigner { certificate, key, signer, signer_key });
+        let signer = signer.certificate.to_owned();
+        warnings.push(KeyWarning::StrongerThanSigner { certificate: certificate(), key, signer, signer_key });
+    }
+    let category = catalog.logical(row).category;
+    let is_overridden = catalog.key_of(policy, row).source == PolicySource::Override;
+    if let Some(other) = other_category(row.usage, category).filter(|_| !is_overridden) {
+        let other_key = policy.resolve_category(other).key;
+        if other_key.strength() > key.strength() {
+            let certificate = certificate();
+            warnings.push(KeyWarning::OtherCategoryAsksForMore { certificate, key, category, other, other_key });
+        }
     }
     warnings
+}
+
+/// Returns the category of the other use of a certificate that is listed in one of the two.
+fn other_category(usage: Usage, listed: Category) -> Option<Category> {
+    match (usage, listed) {
+        (Usage::Peer, Category::Serving) => Some(Category::Client),
+        (Usage::Peer, Category::Client) => Some(Category::Serving),
+        _ => None,
+    }
 }
 
 impl fmt::Display for KeyWarning {
@@ -65,6 +107,13 @@ impl fmt::Display for KeyWarning {
                     "{certificate}: {key} is stronger than its signer {signer} with {signer_key}, which limits it"
                 )
             }
+            KeyWarning::OtherCategoryAsksForMore { certificate, key, category, other, other_key } => {
+                write!(
+                    f,
+                    "{certificate}: {key}, because it is listed as a {category}; it is also a {other}, for which the \
+                     policy asks for {other_key}"
+                )
+            }
         }
     }
 }
@@ -72,31 +121,61 @@ impl fmt::Display for KeyWarning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::Day;
 
-    fn check(key: &str, days: i64, signer: Option<&str>, expected: &[&str]) {
-        let signer = signer.map(|key| ("s", key.parse().unwrap()));
-        let found: Vec<String> =
-            key_warnings("c", key.parse().unwrap(), Span::days(days), signer).iter().map(ToString::to_string).collect();
-        assert_eq!(found, expected);
+    /// The row of the running cluster.
+    fn row(certificate: &str) -> &'static Row {
+        let catalog = Catalog::builtin();
+        let rows = catalog.rows_of(catalog.certificate(certificate).unwrap());
+        rows.max_by_key(|row| row.day).filter(|row| row.day == Day::Two).unwrap()
+    }
+
+    fn check(certificate: &str, key: &str, days: i64, signer: Option<&str>, expected: &[&str]) {
+        let (key, signer) = (key.parse().unwrap(), signer.map(|key| key.parse().unwrap()));
+        let (catalog, policy) = (Catalog::builtin(), Policy::default());
+        let found = issue_warnings(catalog, &policy, row(certificate), key, Span::days(days), signer);
+        assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn rsa_2048_for_ten_years_is_doubtful() {
-        check("RSA 2048", 3650, None, &["c: RSA 2048 is weak for a certificate that lives 3650d"]);
-        check("RSA 2048", 3649, None, &[]);
-        check("RSA 3072", 3650, None, &[]);
-        check("ECDSA P256", 3650, None, &[]);
+        let name = "kube-apiserver-lb-signer";
+        let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a certificate that lives 3650d";
+        check(name, "RSA 2048", 3650, None, &[weak]);
+        check(name, "RSA 2048", 3649, None, &[]);
+        check(name, "RSA 3072", 3650, None, &[]);
+        check(name, "ECDSA P256", 3650, None, &[]);
     }
 
     #[test]
     fn a_leaf_stronger_than_its_signer_is_doubtful() {
-        check(
-            "ECDSA P384",
-            30,
-            Some("RSA 2048"),
-            &["c: ECDSA P384 is stronger than its signer s with RSA 2048, which limits it"],
-        );
-        check("ECDSA P256", 30, Some("RSA 3072"), &[]); // 128 bits each
-        check("RSA 2048", 30, Some("ECDSA P256"), &[]);
+        let name = "aggregator-client";
+        let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with RSA 2048, which limits it";
+        check(name, "ECDSA P384", 30, Some("RSA 2048"), &[limited]);
+        check(name, "ECDSA P256", 30, Some("RSA 3072"), &[]); // 128 bits each
+        check(name, "RSA 2048", 30, Some("ECDSA P256"), &[]);
+    }
+
+    #[test]
+    fn a_dual_use_certificate_whose_other_category_asks_for_more_is_doubtful() {
+        let key = |text: &str| -> KeySpec { text.parse().unwrap() };
+        let warnings = |policy: &Policy| -> Vec<String> {
+            let found = policy_warnings(Catalog::builtin(), policy, row("etcd-peer-server"));
+            found.iter().map(ToString::to_string).collect()
+        };
+        let mut policy = Policy {
+            defaults: Some(key("ECDSA P256")),
+            categories: [(Category::Client, key("ECDSA P384"))].into(),
+            ..Policy::default()
+        };
+        let expected = "etcd-peer-server: ECDSA P256, because it is listed as a ServingCertificate; it is also a \
+                        ClientCertificate, for which the policy asks for ECDSA P384";
+        assert_eq!(warnings(&policy), [expected]);
+        // Less in the other category is no reason to warn, and an override is a decision about both uses.
+        policy.categories.insert(Category::Client, key("RSA 2048"));
+        assert_eq!(warnings(&policy), [] as [&str; 0]);
+        policy.categories.insert(Category::Client, key("ECDSA P384"));
+        policy.overrides.insert("etcd-peer-server".to_owned(), key("RSA 2048"));
+        assert_eq!(warnings(&policy), [] as [&str; 0]);
     }
 }

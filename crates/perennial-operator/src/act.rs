@@ -21,10 +21,12 @@ use perennial_core::rules::{BundleState, SecretState};
 use perennial_core::service_ca;
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_core::trust::CertificateId;
+use perennial_core::warning::KeyWarning;
 use perennial_core::wiring::Wiring;
 use perennial_x509::{Certificate, IssueError, IssuerError, KeyError, KeyPool, PendingKey};
 
 use crate::brief;
+use crate::key_policy;
 use crate::library::Library;
 use crate::memory::{self, SecretMemory};
 use crate::objects::ObjectRef;
@@ -59,6 +61,8 @@ pub struct Done {
     pub forgotten: usize,
     /// What a rotation of the service CA means for those who use it.
     pub rotation: Option<service_ca::Rotation>,
+    /// What is doubtful about the key of the certificate.
+    pub warnings: Vec<KeyWarning>,
 }
 
 /// A certificate that was made.
@@ -66,8 +70,8 @@ pub struct Done {
 pub struct Made {
     /// The certificate.
     pub certificate: Certificate,
-    /// How long its key took.
-    pub key_took: Duration,
+    /// How long key and certificate took.
+    pub took: Duration,
 }
 
 /// Why a write was not made.
@@ -228,7 +232,7 @@ impl Actor {
         let memory = SecretMemory::of(state, library);
         let row = wiring.row(issue.row).map(|wired| wired.row);
         let key = made.key_pem(&object)?;
-        let (certificate, key_took) = (made.certificate.clone(), made.key_took);
+        let (certificate, took) = (made.certificate.clone(), made.took);
         let mut forgotten = 0;
         let change = |secret: &mut Secret| {
             let pem: String = [&certificate].into_iter().chain(&chain).map(|it| it.to_pem()).collect();
@@ -253,7 +257,9 @@ impl Actor {
         };
         let created = self.put_secret(&mut observation.objects, &object, current, write::TLS, change).await?;
         let rotation = service_ca::rotation(wiring.catalog, issue, &after);
-        Ok((Done { object, created, made: Some(Made { certificate, key_took }), forgotten, rotation }, after))
+        let signer = issue.signer.as_ref().and_then(|(_, id)| observation.library.get(id));
+        let warnings = key_policy::warnings(wiring.catalog, &observation.snapshot.policy, issue, signer);
+        Ok((Done { object, created, made: Some(Made { certificate, took }), forgotten, rotation, warnings }, after))
     }
 
     async fn publish(
@@ -310,7 +316,7 @@ impl Actor {
             }
         };
         let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
-        Ok((Done { object, created, made: None, forgotten: 0, rotation: None }, after))
+        Ok((Done { object, created, made: None, forgotten: 0, rotation: None, warnings: Vec::new() }, after))
     }
 
     /// Writes an object as it is, with the type, the labels and the annotations that it should have.
@@ -345,7 +351,7 @@ impl Actor {
             let created = self.put_config_map(&mut observation.objects, &object, current, change).await?;
             (object, created, after)
         };
-        Ok((Done { object, created, made: None, forgotten: 0, rotation: None }, after))
+        Ok((Done { object, created, made: None, forgotten: 0, rotation: None, warnings: Vec::new() }, after))
     }
 
     async fn copy_secret(
@@ -400,7 +406,7 @@ impl Actor {
         };
         let type_ = if is_tls { write::TLS } else { write::OPAQUE };
         let created = self.put_secret(&mut observation.objects, &object, current, type_, change).await?;
-        Ok((Done { object, created, made: None, forgotten, rotation: None }, after))
+        Ok((Done { object, created, made: None, forgotten, rotation: None, warnings: Vec::new() }, after))
     }
 
     async fn read_secret(&self, object: &ObjectRef) -> Result<Secret, ActError> {

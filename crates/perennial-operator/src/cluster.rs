@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube_client::api::{ApiResource, DynamicObject, ListParams};
 use kube_client::{Api, Client, Error};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
-use perennial_api::pki;
+use perennial_api::feature_gates::FeatureGates;
 use perennial_core::catalog::{ClusterFacts, Object, TimeScale};
 use perennial_core::policy::Policy;
 use perennial_core::rules::Observed;
 use perennial_core::spec::Host;
 
+use crate::key_policy::{self, PolicyObject};
 use crate::observe::{said, single};
 
 /// What is the same for every certificate of a cluster.
@@ -23,6 +24,8 @@ pub(crate) struct ClusterState {
     /// None where nobody could look.
     pub(crate) nodes: Option<BTreeMap<String, Vec<IpAddr>>>,
     pub(crate) policy: Observed<Policy>,
+    /// Where that comes from.
+    pub(crate) policy_object: PolicyObject,
     /// Whether lifetimes are those of a rehearsal.
     pub(crate) is_short: bool,
     /// How long a day of rotation should be, where somebody asks for that.
@@ -36,16 +39,20 @@ pub(crate) const ROTATION_BASE: Object =
     Object { namespace: "openshift-config", name: "unsupported-cert-rotation-config" };
 
 const SINGLETON: &str = "cluster";
+/// What the version of an OpenShift cluster is called.
+pub(crate) const CLUSTER_VERSION: &str = "version";
 /// The labels of nodes of the control plane.
 pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
 /// Reads all of it. What is not there, makes no sense or cannot be read is said, and does not stop anybody: names that are not
 /// known are not guessed at.
-pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<ClusterState, Error> {
+///
+/// Other lifetimes are asked for of kube-apiserver alone, so `asks_for_base` is false where it is not kept.
+pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: bool) -> Result<ClusterState, Error> {
     let mut troubles = Vec::new();
     let infrastructure = optional::<Infrastructure>(client, &mut troubles).await?.unwrap_or_default();
     let network = optional::<Network>(client, &mut troubles).await?.unwrap_or_default();
-    let gates = optional::<FeatureGate>(client, &mut troubles).await?;
+    let gates = feature_gates(client, &mut troubles).await?;
     let status = infrastructure.and_then(|found| found.status).unwrap_or_default();
     let mut host = |field: &str, url: Option<&String>| {
         let url = url.filter(|url| !url.is_empty())?;
@@ -73,15 +80,24 @@ pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<Cluste
         bootstrap_provisioning: None,
     };
     let nodes = nodes(client, &mut troubles).await?;
-    let policy = match &gates {
+    let (policy, policy_object) = match &gates {
         // Whether there is a policy depends on them, and how long certificates live.
-        Err(why) => Observed::Unknown { why: why.clone() },
-        Ok(gates) if is_off(gates.as_ref(), "ConfigurablePKI") => Observed::Absent,
-        Ok(_) => policy(client, &mut troubles).await?,
+        Err(why) => {
+            let problem = Some(key_policy::unreadable(why));
+            (Observed::Unknown { why: why.clone() }, PolicyObject { problem, ..PolicyObject::default() })
+        }
+        Ok(gates) if !gates.configurable_pki => (Observed::Absent, PolicyObject::default()),
+        Ok(_) => {
+            let (policy, object) = key_policy::read(client).await?;
+            // One that is invalid as a whole is a condition of its own.
+            let is_invalid = matches!(policy, Observed::Unreadable { .. });
+            troubles.extend(object.problem.iter().filter(|_| !is_invalid).map(|it| it.text.clone()));
+            (policy, object)
+        }
     };
-    let is_short = is_on(gates.ok().flatten().as_ref(), "ShortCertRotation");
-    let rotation_base = rotation_base(client, &mut troubles).await?;
-    Ok(ClusterState { facts, nodes, policy, is_short, rotation_base, troubles })
+    let is_short = gates.is_ok_and(|gates| gates.short_cert_rotation);
+    let rotation_base = if asks_for_base { rotation_base(client, &mut troubles).await? } else { None };
+    Ok(ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles })
 }
 
 /// The lifetimes that a cluster asks for.
@@ -153,46 +169,35 @@ async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Option<BTr
     Ok(Some(nodes))
 }
 
-async fn policy(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<Policy>, Error> {
+/// The version of the cluster, where it has one; or what the server says instead.
+async fn cluster_version(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<String>, String>, Error> {
     let resource = ApiResource {
-        group: pki::GROUP.to_owned(),
-        version: pki::VERSIONS[0].to_owned(),
-        api_version: format!("{}/{}", pki::GROUP, pki::VERSIONS[0]),
-        kind: pki::KIND.to_owned(),
-        plural: pki::PLURAL.to_owned(),
+        group: "config.openshift.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "config.openshift.io/v1".to_owned(),
+        kind: "ClusterVersion".to_owned(),
+        plural: "clusterversions".to_owned(),
     };
-    let found = single(Api::<DynamicObject>::all_with(client.clone(), &resource), pki::NAME).await;
-    let found = match readable(found, &format!("{} {}", pki::KIND, pki::NAME), troubles)? {
-        Ok(Some(found)) => found,
-        Ok(None) => return Ok(Observed::Absent),
-        Err(why) => return Ok(Observed::Unknown { why }),
+    let found = single(Api::<DynamicObject>::all_with(client.clone(), &resource), CLUSTER_VERSION).await;
+    let found = readable(found, &format!("ClusterVersion {CLUSTER_VERSION}"), troubles)?;
+    let version = |found: DynamicObject| Some(found.data.pointer("/status/desired/version")?.as_str()?.to_owned());
+    Ok(found.map(|found| found.and_then(version)))
+}
+
+/// Which features are on; or why nobody knows.
+async fn feature_gates(client: &Client, troubles: &mut Vec<String>) -> Result<Result<FeatureGates, String>, Error> {
+    let gates = match optional::<FeatureGate>(client, troubles).await? {
+        Ok(Some(gates)) => gates,
+        Ok(None) => return Ok(Ok(FeatureGates::default())),
+        Err(why) => return Ok(Err(format!("FeatureGate {SINGLETON} could not be read: {why}"))),
     };
-    let value = serde_json::to_value(&found).map_err(Error::SerdeError)?;
-    Ok(match pki::parse_value(value) {
-        Ok((_, policy)) => Observed::Present(policy),
-        Err(error) => Observed::Unreadable { why: error.to_string() },
-    })
-}
-
-fn is_on(gates: Option<&FeatureGate>, name: &str) -> bool {
-    listed(gates, name, |version| &version.enabled)
-}
-
-fn is_off(gates: Option<&FeatureGate>, name: &str) -> bool {
-    listed(gates, name, |version| &version.disabled) && !is_on(gates, name)
-}
-
-/// The first entry is that of the version in use.
-fn listed(
-    gates: Option<&FeatureGate>,
-    name: &str,
-    list: impl Fn(
-        &perennial_api::config::feature_gate::VersionFeatureGates,
-    ) -> &Vec<perennial_api::config::feature_gate::Feature>,
-) -> bool {
-    let status = gates.and_then(|gates| gates.status.as_ref());
-    let version = status.and_then(|status| status.feature_gates.first());
-    version.is_some_and(|version| list(version).iter().any(|feature| feature.name == name))
+    // Only during an upgrade there are several.
+    let version = match FeatureGates::depend_on_version(&gates) {
+        true => cluster_version(client, troubles).await?,
+        false => Ok(None),
+    };
+    let unknown = |why| format!("ClusterVersion {CLUSTER_VERSION} could not be read: {why}");
+    Ok(version.map(|version| FeatureGates::of(&gates, version.as_deref())).map_err(unknown))
 }
 
 #[cfg(test)]

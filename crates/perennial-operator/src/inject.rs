@@ -31,7 +31,7 @@ use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use self::change::Change;
 pub use self::namespaces::Publisher;
@@ -40,7 +40,7 @@ use crate::event::{self, Told};
 use crate::pass::Clock;
 use crate::queue::Queue;
 use crate::serving::Base;
-use crate::watch::TROUBLE_LASTS;
+use crate::watch::{Health, TROUBLE_LASTS};
 
 /// Where the bundle is, and under which key.
 const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
@@ -341,7 +341,9 @@ impl Injector {
     {
         let events = watcher(Api::<PartialObjectMeta<K>>::all(self.client.clone()), watcher::Config::default());
         let troubles = self.troubles.clone();
+        let mut health = Health::new(K::kind(&()));
         let hear = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
+            health.note(&event);
             // A list that begins, and one that was made, say nothing about what comes after.
             if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
                 locked(&troubles).remove(&target);
@@ -352,19 +354,16 @@ impl Injector {
                 }
                 Ok(Event::InitDone) => Some(Heard::Listed(target, Ok(()))),
                 Ok(Event::Init) => None,
-                Err(error) => {
-                    debug!(?target, %error, "a watch was interrupted");
-                    match error {
-                        watcher::Error::InitialListFailed(error) => Some(Heard::Listed(target, Err(brief(&error)))),
-                        // It is tried again without another list.
-                        watcher::Error::WatchStartFailed(error) => {
-                            locked(&troubles).insert(target, (brief(&error), Instant::now()));
-                            None
-                        }
-                        // What was missed is heard when it begins again.
-                        _ => None,
+                Err(error) => match error {
+                    watcher::Error::InitialListFailed(error) => Some(Heard::Listed(target, Err(brief(&error)))),
+                    // It is tried again without another list.
+                    watcher::Error::WatchStartFailed(error) => {
+                        locked(&troubles).insert(target, (brief(&error), Instant::now()));
+                        None
                     }
-                }
+                    // What was missed is heard when it begins again.
+                    _ => None,
+                },
             })
         };
         events.default_backoff().filter_map(hear).boxed()

@@ -12,6 +12,7 @@ pub mod consumers;
 pub mod deployment;
 mod event;
 pub mod inject;
+pub mod key_policy;
 pub mod lease;
 pub mod library;
 mod memory;

@@ -1,5 +1,6 @@
 //! What Prometheus is told: which certificates there are, with which keys, until when, and how many were made.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use jiff::{SignedDuration, Timestamp};
-use perennial_core::catalog::{Catalog, Row};
+use perennial_core::catalog::{Catalog, ObjectName, Row};
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
 use perennial_core::plan::{Action, Issue, Planner, Step};
@@ -46,6 +47,10 @@ pub struct Metrics<'c> {
     asking: (Gauge, Gauge),
     /// When the first of their certificates ends.
     first_expiry: Gauge,
+    /// Certificates and bundles that are due and not written, by what they wait for.
+    waiting: Family<Waits, Gauge>,
+    /// Those of the cluster, as the last pass left them.
+    cluster_waiting: Mutex<BTreeMap<&'static str, i64>>,
     /// Where those are counted.
     services: OnceLock<Arc<Index>>,
     clock: Clock,
@@ -91,6 +96,13 @@ struct Took {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Waits {
+    /// `Cluster`, or `Service` for the serving certificates of Services.
+    scope: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Place {
     certificate_name: &'static str,
     component: &'static str,
@@ -128,6 +140,9 @@ impl<'c> Metrics<'c> {
         let first_expiry = Gauge::default();
         let help = "When the first of the serving certificates of Services expires; 0 where there are none";
         registry.register("perennial_serving_first_expiry_timestamp_seconds", help, first_expiry.clone());
+        let waiting = Family::<Waits, Gauge>::default();
+        let help = "Certificates and trust bundles that are due and not written yet, by what they wait for";
+        registry.register("perennial_waiting", help, waiting.clone());
         let started = clock();
         Metrics {
             catalog,
@@ -140,6 +155,8 @@ impl<'c> Metrics<'c> {
             service_ca_expiry,
             asking,
             first_expiry,
+            waiting,
+            cluster_waiting: Mutex::default(),
             services: OnceLock::new(),
             clock,
             last_pass: AtomicI64::new(i64::MIN),
@@ -161,11 +178,33 @@ impl<'c> Metrics<'c> {
         for (gauge, count) in [(&self.asking.0, all), (&self.asking.1, blocked)] {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        self.count_service_keys();
         let first = self.services.get().and_then(|index| index.first_end());
         self.first_expiry.set(first.map_or(0, |at| at.as_second()));
+        self.waiting.clear();
+        for (reason, count) in self.cluster_waiting.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.waiting.get_or_create(&Waits { scope: "Cluster", reason }).set(*count);
+        }
+        for (reason, count) in self.services.get().map(|index| index.waiting()).unwrap_or_default() {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.waiting.get_or_create(&Waits { scope: "Service", reason }).set(count);
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(classic(&text))
+    }
+
+    /// Counts the certificates of Services by their key, in one series for each kind: there may be very many Services.
+    fn count_service_keys(&self) {
+        let (Some(index), Some(row)) = (self.services.get(), self.catalog.row(service_ca::SERVING_ROW)) else { return };
+        let counts = index.keys();
+        for key in KeySpec::ALL.into_iter().map(Some).chain([None]) {
+            let info = self.info_labels(row, key, ObjectName { namespace: String::new(), name: String::new() });
+            match counts.get(&key) {
+                Some(count) => _ = self.info.get_or_create(&info).set(i64::try_from(*count).unwrap_or(i64::MAX)),
+                None => _ = self.info.remove(&info),
+            }
+        }
     }
 
     /// Whether a pass ended not long ago, or the first one may still be on its way.
@@ -199,29 +238,27 @@ impl<'c> Metrics<'c> {
         for entry in inventory(planner, &passed.observation.snapshot, &passed.report) {
             self.note_entry(&entry, passed);
         }
+        let mut waiting = BTreeMap::new();
+        for pending in &passed.report.waiting {
+            *waiting.entry(pending.waiting.label()).or_default() += 1;
+        }
+        *self.cluster_waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
         self.is_ready.store(true, Ordering::Relaxed);
         self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
     }
 
     fn note_entry(&self, entry: &Entry<'_>, passed: &Passed) {
         let Some(state) = entry.found.present() else { return };
+        // A pass looks at a few Services that stand for all; all are counted when somebody asks.
+        if entry.row.id == service_ca::SERVING_ROW && self.services.get().is_some() {
+            return;
+        }
         let certificate = passed.observation.library.get(&state.certificate.id);
         let key = certificate.and_then(|certificate| certificate.facts().public_key.kind().spec());
-        let logical = self.catalog.logical(entry.row);
         let object = entry.slot.object();
-        let (algorithm, key_size, curve) = key_labels(key);
-        let (certificate_name, component) = (logical.name, entry.row.component.operator());
-        let info = Info {
-            certificate_name,
-            category: logical.category.to_string(),
-            algorithm,
-            key_size,
-            curve,
-            component,
-            namespace: object.namespace.clone(),
-            secret: object.name.clone(),
-        };
+        let info = self.info_labels(entry.row, key, object.clone());
         self.info.get_or_create(&info).set(1);
+        let Info { certificate_name, component, .. } = info;
         let place = Place { certificate_name, component, namespace: object.namespace, secret: object.name };
         let expiry = state.certificate.validity.not_after.as_second();
         self.expiry.get_or_create(&place).set(expiry);
@@ -239,7 +276,7 @@ impl<'c> Metrics<'c> {
         }
     }
 
-    /// Notes that a certificate was made, and how long its key took; or that it was not.
+    /// Notes that a certificate was made, and how long key and certificate took; or that it was not.
     pub(crate) fn issued(&self, issue: &Issue, took: Option<Duration>) {
         let Some(row) = self.catalog.row(issue.row) else { return };
         let (labels, took_labels) =
@@ -247,6 +284,22 @@ impl<'c> Metrics<'c> {
         self.generated.get_or_create(&labels).inc();
         if let Some(took) = took {
             self.duration.get_or_create(&took_labels).observe(took.as_secs_f64());
+        }
+    }
+
+    fn info_labels(&self, row: &Row, key: Option<KeySpec>, object: ObjectName) -> Info {
+        let logical = self.catalog.logical(row);
+        let (algorithm, key_size, curve) = key_labels(key);
+        let ObjectName { namespace, name: secret } = object;
+        Info {
+            certificate_name: logical.name,
+            category: logical.category.to_string(),
+            algorithm,
+            key_size,
+            curve,
+            component: row.component.operator(),
+            namespace,
+            secret,
         }
     }
 
@@ -260,13 +313,27 @@ impl<'c> Metrics<'c> {
     }
 }
 
-/// From OpenMetrics, in which the family of a counter is called without `_total` and the text has an end mark.
+/// From OpenMetrics, in which the family of a counter is called without `_total`, a bound of a histogram has a fraction always,
+/// and the text has an end mark.
 fn classic(text: &str) -> String {
     let line = |line: &str| match line.strip_prefix("# ").and_then(|rest| rest.split_once(&format!(" {COUNTER} "))) {
         Some((keyword @ ("HELP" | "TYPE"), rest)) => format!("# {keyword} {COUNTER}_total {rest}\n"),
-        _ => format!("{line}\n"),
+        _ => format!("{}\n", whole_bound(line)),
     };
     text.lines().filter(|text| *text != "# EOF").map(line).collect()
+}
+
+/// `le="1.0"` as `le="1"`, which is how the installer and operators in Go write it.
+fn whole_bound(line: &str) -> String {
+    let bound = |line: &str| {
+        let (before, rest) = line.split_once("le=\"")?;
+        let (bound, after) = rest.split_once('"')?;
+        Some(format!("{before}le=\"{}\"{after}", bound.strip_suffix(".0")?))
+    };
+    match line.contains("_bucket{") {
+        true => bound(line).unwrap_or_else(|| line.to_owned()),
+        false => line.to_owned(),
+    }
 }
 
 fn key_labels(key: Option<KeySpec>) -> (&'static str, String, &'static str) {
@@ -281,7 +348,7 @@ impl Listener for Metrics<'_> {
     }
 
     fn done<'a>(&'a self, step: &'a Step, done: &'a Done, _: &'a Objects) -> BoxFuture<'a, ()> {
-        self.count(step, done.made.as_ref().map(|made| made.key_took));
+        self.count(step, done.made.as_ref().map(|made| made.took));
         Box::pin(ready(()))
     }
 

@@ -42,7 +42,7 @@ pub enum SelfTestError {
 pub(crate) fn configured(planner: &Planner<'_>, snapshot: &Snapshot, report: &Report) -> BTreeSet<KeySpec> {
     // Where nobody knows the policy, the platform's is what may have to be used.
     let key = |entry: Entry<'_>| {
-        let wanted = entry.wanted.unwrap_or_else(|| Policy::default().resolve(None, entry.row.usage));
+        let wanted = entry.wanted.unwrap_or_else(|| planner.wiring().catalog.key_of(&Policy::default(), entry.row));
         wanted.key
     };
     inventory(planner, snapshot, report).into_iter().map(key).collect()

@@ -11,7 +11,7 @@ mod index;
 mod look;
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -29,16 +29,16 @@ use perennial_core::snapshot::Service;
 use perennial_x509::KeyPool;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 pub use self::base::Base;
 pub use self::index::Index;
 use self::look::Signer;
-use crate::brief;
 use crate::event::{self, Told};
 use crate::metrics::Metrics;
 use crate::pass::Clock;
 use crate::queue::Queue;
+use crate::watch::{Health, why};
 
 /// How many Services are looked at at once.
 const AT_ONCE: usize = 16;
@@ -90,6 +90,8 @@ pub struct Serving<'c> {
     /// The last base by which everything was done that can be done.
     settled: watch::Sender<u64>,
     signer: tokio::sync::Mutex<Option<Arc<Signer>>>,
+    /// What was logged last about keys that are doubtful.
+    warned: Mutex<String>,
 }
 
 impl<'c> Serving<'c> {
@@ -104,8 +106,8 @@ impl<'c> Serving<'c> {
         known: Arc<Notify>,
     ) -> Serving<'c> {
         let (index, signer) = (Arc::default(), tokio::sync::Mutex::default());
-        let settled = watch::Sender::new(0);
-        Serving { planner, client, keys, metrics, clock, index, bases, known, settled, signer }
+        let (settled, warned) = (watch::Sender::new(0), Mutex::default());
+        Serving { planner, client, keys, metrics, clock, index, bases, known, settled, signer, warned }
     }
 
     /// Every Service that asks.
@@ -131,7 +133,7 @@ impl<'c> Serving<'c> {
         // Who was served before it began once more is not heard of as somebody new.
         self.index.names().into_iter().for_each(|name| queue.add(name));
         let mut under_way: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
-        let mut is_known = false;
+        let (mut is_known, mut needed_attention) = (false, false);
         info!("Starting serving certificates");
         loop {
             self.index.due((self.clock)()).into_iter().for_each(|name| queue.add(name));
@@ -161,6 +163,11 @@ impl<'c> Serving<'c> {
                         is_new
                     });
                 }
+            }
+            // That Services begin or cease to wait is a condition of the component: the next pass writes it.
+            if queue.is_idle() && needed_attention != self.index.needs_attention() {
+                needed_attention = !needed_attention;
+                self.known.notify_one();
             }
             let due = Instant::now() + self.wait();
             let due = queue.due().map_or(due, |retry| retry.min(due));
@@ -235,9 +242,9 @@ impl<'c> Serving<'c> {
         let services = watcher(Api::<KubeService>::all(self.client.clone()), watcher::Config::default());
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
-        let services = services.default_backoff().map(|it| understood(SERVICES, it));
+        let services = services.default_backoff().map(understood(SERVICES));
         all.push(services.map(|it| it.map_or_else(failed, |event| Heard::Services(Box::new(event)))).boxed());
-        let secrets = secrets.default_backoff().map(|it| understood(SECRETS, it));
+        let secrets = secrets.default_backoff().map(understood(SECRETS));
         all.push(secrets.map(|it| it.map_or_else(failed, |event| Heard::Secrets(Box::new(event)))).boxed());
         all
     }
@@ -291,15 +298,13 @@ fn failed((what, why): (&'static str, String)) -> Heard {
     Heard::Failure(what, why)
 }
 
-fn understood<T>(what: &'static str, event: Result<T, watcher::Error>) -> Result<T, (&'static str, String)> {
-    event.map_err(|error| {
-        debug!(%error, what, "a watch was interrupted");
-        let why = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => brief(&error),
-            other => other.to_string(),
-        };
-        (what, format!("{what} cannot be watched: {why}"))
-    })
+/// What was heard, or of what nothing is and why.
+type Understood<T> = Result<Event<T>, (&'static str, String)>;
+
+fn understood<T>(what: &'static str) -> impl FnMut(Result<Event<T>, watcher::Error>) -> Understood<T> {
+    let mut health = Health::new(what);
+    move |event| {
+        health.note(&event);
+        event.map_err(|error| (what, format!("{what} cannot be watched: {}", why(&error))))
+    }
 }

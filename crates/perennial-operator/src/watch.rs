@@ -14,15 +14,18 @@ use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
 use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
-use perennial_api::pki::Pki;
-use perennial_core::catalog::{Instance, ObjectName};
+use perennial_api::pki;
+use perennial_core::catalog::{Component, Instance, ObjectName};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
-use tracing::debug;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
 
+use crate::brief;
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
+use crate::observe::related;
 use crate::rbac::Kept;
 
 /// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
@@ -34,20 +37,24 @@ pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,
+    control_plane: bool,
     service_ca: bool,
+    /// The version of the PKI resource.
+    pki: Option<&'static str>,
 }
 
 impl Watched {
-    /// Everything that the catalog names in namespaces in which something is kept, and what is asked of the service CA if that is
-    /// anybody's business here.
-    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot, service_ca: bool) -> Watched {
+    /// Everything that the catalog names in namespaces in which something is kept, the PKI resource in the version that the server
+    /// has, and what is asked of the service CA if that is anybody's business here.
+    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot, service_ca: bool, pki: Option<&'static str>) -> Watched {
         // What is only looked at is looked at every minute.
         let kept = Kept::of(wiring.catalog, &snapshot.settings);
         let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
         let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
-        let base = ROTATION_BASE.of(&Instance::Cluster);
-        let maps = maps.map(|slot| slot.object()).chain([base]).collect();
-        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, service_ca }
+        let control_plane = related(wiring.catalog, &snapshot.settings).contains(&Component::KubeApiserver);
+        let base = control_plane.then(|| ROTATION_BASE.of(&Instance::Cluster));
+        let maps = maps.map(|slot| slot.object()).chain(base).collect();
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, control_plane, service_ca, pki }
     }
 }
 
@@ -61,12 +68,18 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
         let config = watcher::Config::default().labels(label);
         changes.push(selected(Api::<PartialObjectMeta<Node>>::all(client.clone()), config, |_| true));
     }
-    changes.push(whole::<Pki>(&client));
+    // All versions have one shape; a server has the kind in some of them, or not at all.
+    changes.extend(watched.pki.map(|version| match version {
+        "v1alpha1" => whole::<pki::v1alpha1::PKI>(&client),
+        _ => whole::<pki::v1::PKI>(&client),
+    }));
     changes.push(whole::<Infrastructure>(&client));
     changes.push(whole::<Network>(&client));
     changes.push(whole::<FeatureGate>(&client));
-    changes.push(whole::<KubeAPIServer>(&client));
-    changes.push(whole::<KubeControllerManager>(&client));
+    if watched.control_plane {
+        changes.push(whole::<KubeAPIServer>(&client));
+        changes.push(whole::<KubeControllerManager>(&client));
+    }
     if watched.service_ca {
         changes.push(specified::<ServiceCA>(&client));
     }
@@ -152,6 +165,76 @@ where
     heard(api, config, is_change)
 }
 
+/// How a watch fares, as the log tells it: an interruption is nothing to worry about, a failure that lasts is a warning.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// What is watched.
+    what: String,
+    /// When it failed last, if nothing was heard since.
+    failed: Option<Instant>,
+    /// What was warned about.
+    warned: Option<String>,
+}
+
+impl Health {
+    /// Of a watch that begins now.
+    pub(crate) fn new(what: impl Into<String>) -> Health {
+        Health { what: what.into(), failed: None, warned: None }
+    }
+
+    /// Notes what was heard, and logs a failure that lasts and its end.
+    pub(crate) fn note<T>(&mut self, event: &Result<Event<T>, watcher::Error>) {
+        match event {
+            // A list that begins may be refused once more.
+            Ok(Event::Init) => {}
+            Ok(_) if self.works() => info!("{} can be watched again", self.what),
+            Ok(_) => {}
+            Err(error) => {
+                let why = why(error);
+                let lasts = self.fails(&why, Instant::now());
+                // A kind that the server does not know has no objects.
+                match lasts && !is_not_found(error) {
+                    true => warn!(error = why, "{} cannot be watched: changes are noticed late", self.what),
+                    false => debug!(error = why, "the watch of {} was interrupted", self.what),
+                }
+            }
+        }
+    }
+
+    /// Something was heard. True if it was said that nothing would be.
+    fn works(&mut self) -> bool {
+        self.failed = None;
+        self.warned.take().is_some()
+    }
+
+    /// It failed. True if it did so twice in a row, and for this reason was not said before.
+    fn fails(&mut self, why: &str, now: Instant) -> bool {
+        let lasts = self.failed.replace(now).is_some_and(|before| now.duration_since(before) < TROUBLE_LASTS);
+        if !lasts || self.warned.as_deref() == Some(why) {
+            return false;
+        }
+        self.warned = Some(why.to_owned());
+        true
+    }
+}
+
+/// What a server says about a watch.
+pub(crate) fn why(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => brief(error),
+        other => other.to_string(),
+    }
+}
+
+fn is_not_found(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube_client::Error::Api(status) if status.code == 404)
+}
+
 fn heard<K>(
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
@@ -160,14 +243,10 @@ fn heard<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let mut health = Health::new(K::kind(&()));
     let change = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
-        let is_change = match event {
-            Ok(event) => is_change(&event),
-            Err(error) => {
-                debug!(%error, "a watch was interrupted");
-                false
-            }
-        };
+        health.note(&event);
+        let is_change = event.is_ok_and(|event| is_change(&event));
         future::ready(is_change.then_some(()))
     };
     watcher(api, config).default_backoff().filter_map(change).boxed()
@@ -196,6 +275,22 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_failure_that_lasts_is_a_warning_once_and_its_end_is_told() {
+        let (mut health, start) = (Health::new("Secret"), Instant::now());
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(!health.works());
+        assert!(!health.fails("forbidden", start));
+        assert!(health.fails("forbidden", after(1)));
+        assert!(!health.fails("forbidden", after(3)));
+        assert!(health.fails("quota", after(7)));
+        assert!(health.works());
+        assert!(!health.works());
+        // Interruptions that are far from each other do not last.
+        assert!(!health.fails("reset", after(10)));
+        assert!(!health.fails("reset", after(500)));
+    }
+
+    #[test]
     fn a_node_that_joins_brings_objects_to_watch() {
         let wiring = Wiring::new(Catalog::builtin());
         let facts = ClusterFacts {
@@ -207,10 +302,10 @@ mod tests {
             bootstrap_provisioning: None,
         };
         let mut snapshot = Snapshot::empty(&wiring, facts, Timestamp::UNIX_EPOCH);
-        let before = Watched::of(&wiring, &snapshot, false);
-        assert_eq!(before, Watched::of(&wiring, &snapshot, false));
+        let before = Watched::of(&wiring, &snapshot, false, None);
+        assert_eq!(before, Watched::of(&wiring, &snapshot, false, None));
         snapshot.nodes.insert("m0".to_owned(), Vec::new());
-        let after = Watched::of(&wiring, &snapshot, false);
+        let after = Watched::of(&wiring, &snapshot, false, None);
         let name = ObjectName { namespace: "openshift-etcd".to_owned(), name: "etcd-peer-m0".to_owned() };
         assert!(after.secrets.contains(&name) && !before.secrets.contains(&name));
     }

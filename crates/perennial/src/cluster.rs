@@ -128,6 +128,11 @@ impl ClusterArgs {
         self.controllers.is_empty() || component.is_some_and(|it| self.controllers.iter().any(|kept| kept == it))
     }
 
+    /// The components that a person chose; none where nobody chose.
+    pub(crate) fn controllers(&self) -> &[String] {
+        &self.controllers
+    }
+
     /// How the cluster is looked at.
     pub(crate) fn view(&self) -> View {
         let mut view = View { service_domain: self.service_domain.clone(), ..View::default() };

@@ -181,10 +181,26 @@ fn metrics_are_also_written_where_they_are_asked_for() {
     let made = Installation::new(&config(""), &["--metrics-textfile", file.to_str().unwrap()]);
     let text = fs::read_to_string(file).unwrap();
     assert_eq!(text, made.text("openshift_pki_installer.prom"));
-    let info = "openshift_pki_certificate_info{certificate_name=\"kube-control-plane-signer\",algorithm=\"RSA\",\
-                key_size=\"2048\",curve=\"\",component=\"installer\",category=\"SignerCertificate\",\
-                namespace=\"openshift-kube-apiserver-operator\"} 1\n";
-    assert!(text.contains(info), "{text}");
+    // The labels of the operator's series, in their order.
+    let key = r#"algorithm="RSA",key_size="2048",curve="",component="installer""#;
+    for line in [
+        format!(
+            r#"openshift_pki_certificate_info{{certificate_name="kube-control-plane-signer",category="SignerCertificate",{key},namespace="openshift-kube-apiserver-operator",secret="kube-control-plane-signer"}} 1"#
+        ),
+        format!(
+            r#"openshift_pki_certificate_info{{certificate_name="admin-kubeconfig-signer",category="SignerCertificate",{key},namespace="",secret=""}} 1"#
+        ),
+        format!(
+            r#"openshift_pki_certificate_generated_total{{certificate_name="kube-control-plane-signer",category="SignerCertificate",{key},result="success"}} 1"#
+        ),
+        format!(
+            r#"openshift_pki_certificate_generation_duration_seconds_bucket{{certificate_name="kube-control-plane-signer",{key},le="+Inf"}} 1"#
+        ),
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    let bounds = ["0.01", "0.1", "0.5", "1", "2", "5", "10"];
+    bounds.iter().for_each(|bound| assert_eq!(text.matches(&format!("le=\"{bound}\"}} ")).count(), 25, "{bound}"));
     assert_eq!(text.matches("result=\"success\"} 1\n").count(), 25);
     assert_eq!(text.matches("le=\"+Inf\"} 1\n").count(), 25);
 }

@@ -14,6 +14,7 @@ mod display;
 mod edges;
 mod hosts;
 mod lifetime;
+mod related;
 mod types;
 
 use std::collections::BTreeSet;
@@ -31,6 +32,7 @@ pub use types::{
     Row, Scope, Signer, SubjectRule, Succession, Trust,
 };
 
+use crate::policy::{Policy, Resolved};
 use crate::spec::{Host, Subject};
 
 /// All tables together. The built-in one is [`Catalog::builtin`]; a test or a rehearsal may change a copy of it.
@@ -95,6 +97,11 @@ impl Catalog {
     /// The name by which a policy may override a row's key, if it has one.
     pub fn override_name(&self, row: &Row) -> Option<&'static str> {
         self.logical(row).well_known.then_some(row.certificate)
+    }
+
+    /// Returns the key that a policy asks for in a row: by its override, its listed category, or the defaults.
+    pub fn key_of(&self, policy: &Policy, row: &Row) -> Resolved {
+        policy.resolve(self.override_name(row), self.logical(row).category)
     }
 
     /// The row that signs another; none for what signs itself.

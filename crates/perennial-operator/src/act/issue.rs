@@ -1,6 +1,6 @@
 //! Keys and signatures for what a step asks for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use perennial_core::plan::Issue;
 use perennial_core::trust::CertificateId;
@@ -15,7 +15,8 @@ use crate::read;
 /// A new certificate with its key, and the cross-certificates that go with it.
 pub(super) struct MadeCertificate {
     pub(super) certificate: Certificate,
-    pub(super) key_took: Duration,
+    /// How long key and certificate took.
+    pub(super) took: Duration,
     key: PrivateKey,
     all: Vec<(CertificateId, Certificate)>,
 }
@@ -60,6 +61,7 @@ impl Actor {
         let GeneratedKey { key, took } =
             generated.map_err(|source| ActError::Key { object: object.clone(), source })?;
         let failed = |source| ActError::Issue { object: object.clone(), source };
+        let started = Instant::now();
         let certificate = match &signer {
             None => self_signed(&wanted.spec, &key).map_err(failed)?,
             Some((certificate, signer)) => {
@@ -67,6 +69,7 @@ impl Actor {
                 issue(&wanted.spec, key.public_key(), &issuer).map_err(failed)?
             }
         };
+        let took = took + started.elapsed();
         let mut all = vec![(wanted.id.clone(), certificate.clone())];
         for bridge in &wanted.bridges {
             let (by, by_key) = previous.as_ref().ok_or_else(|| unknown(object, &bridge.by))?;
@@ -78,7 +81,7 @@ impl Actor {
             let made = cross_sign(of, bridge.validity, &issuer(object, &certificate, &key)?).map_err(failed)?;
             all.push((bridge.id.clone(), made));
         }
-        Ok(MadeCertificate { certificate, key_took: took, key, all })
+        Ok(MadeCertificate { certificate, took, key, all })
     }
 
     /// A signer with its key, which must still be the one that was decided about.

@@ -1,8 +1,8 @@
 //! One Service: what its Secret holds, what is decided about it, and what is written.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -13,6 +13,7 @@ use kube_client::{Api, Error, ResourceExt};
 use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
 use perennial_core::catalog::{Component, Instance, ObjectName};
 use perennial_core::plan::{Action, Issue, Report, Scope, Step};
+use perennial_core::policy::Policy;
 use perennial_core::rules::{Observed, Reason, SecretState, Timing, Waiting};
 use perennial_core::service_ca::SERVING_ROW;
 use perennial_core::serving::{self, Changes, Obstacle, Request};
@@ -21,14 +22,15 @@ use perennial_core::trust::{CertificateFacts, CertificateId};
 use perennial_core::wiring::identity;
 use perennial_x509::{Certificate, GeneratedKey, Issuer, PrivateKey, issue, trust};
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Class, Found, Presents, REMEMBERED_ISSUES, Subject};
+use super::index::{Class, Found, Presents, REMEMBERED_ISSUES, Subject, Wait};
 use super::{Outcome, Serving};
 use crate::act::TLS;
 use crate::ask;
+use crate::key_policy;
 use crate::library::Library;
 use crate::memory::{Past, SecretMemory};
 use crate::observe::{secret_state, whole_second};
@@ -50,8 +52,8 @@ pub(super) struct Signer {
 struct Made {
     certificate: Certificate,
     key: Zeroizing<String>,
-    /// How long the key took.
-    key_took: Duration,
+    /// How long key and certificate took.
+    took: Duration,
 }
 
 /// Why a look came to nothing.
@@ -122,13 +124,14 @@ impl Read {
     fn presents(&self, now: Timestamp) -> Presents {
         let Some(state) = self.state.present() else { return Presents::Nothing };
         let is_alive = |id: &CertificateId| self.library.get(id).is_some_and(|it| it.facts().validity.contains(now));
-        Presents::This(class(state, is_alive), state.certificate.validity.not_after)
+        Presents::This(class(state, self.certificate.as_ref(), is_alive), state.certificate.validity.not_after)
     }
 }
 
-fn class(state: &SecretState, is_alive: impl Fn(&CertificateId) -> bool) -> Class {
+fn class(state: &SecretState, certificate: Option<&Certificate>, is_alive: impl Fn(&CertificateId) -> bool) -> Class {
     let chain = state.chain.iter().filter(|id| is_alive(id)).cloned().collect();
-    Class { signed_by: state.certificate.signed_by.clone(), chain }
+    let key = certificate.and_then(|certificate| certificate.facts().public_key.kind().spec());
+    Class { signed_by: state.certificate.signed_by.clone(), chain, key }
 }
 
 /// What was done about a Service.
@@ -138,6 +141,8 @@ struct Done {
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
+    /// What it waits for, while it waits for the operator.
+    waiting: Option<Wait>,
     next: Timestamp,
 }
 
@@ -172,6 +177,7 @@ impl Serving<'_> {
                     version: done.version,
                     written,
                     blocked: None,
+                    waiting: done.waiting,
                     next: done.next,
                 };
                 self.index.found(name, &uid, found);
@@ -184,7 +190,8 @@ impl Serving<'_> {
             }
             // One that cannot be read is waited for, but nobody else waits for it.
             Err(Trouble::Passing(why)) => {
-                self.index.found(name, &uid, Found { next: Timestamp::MAX, ..Found::default() });
+                let wait = Wait { since: (self.clock)(), label: "WriteFailed", why: why.as_str().into() };
+                self.index.found(name, &uid, Found { waiting: Some(wait), next: Timestamp::MAX, ..Found::default() });
                 Outcome::Failed(why)
             }
             // Whoever else keeps them says so themselves.
@@ -219,7 +226,9 @@ impl Serving<'_> {
         let read = self.read(base, &slot, &subject.service, known).await?;
         if !base.is_ours() {
             let presents = read.presents((self.clock)());
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
+            let nothing =
+                Done { presents, version: None, issuer: None, issued_at: None, waiting: None, next: Timestamp::MAX };
+            return Ok(nothing);
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
@@ -242,8 +251,12 @@ impl Serving<'_> {
         if let Some(why) = obstacle(&report, &slot) {
             return Err(Trouble::Obstacle(why, Presents::Unknown));
         }
-        let is_waiting = !report.waiting.is_empty();
-        self.keep(subject, request, &slot, read, report.next_look, is_waiting).await
+        let waiting = report.waiting.iter().find(|pending| pending.slot == slot).map(|pending| Wait {
+            since: snapshot.taken_at,
+            label: pending.waiting.label(),
+            why: pending.waiting.summary().into(),
+        });
+        self.keep(subject, request, &slot, read, report.next_look, waiting).await
     }
 
     /// What a Secret holds, if it may be written for this Service.
@@ -307,7 +320,7 @@ impl Serving<'_> {
         refuse_immutable(read.secret.as_ref(), slot)?;
         let signer = self.signer(base).await?;
         let made = self.make(wanted, &signer).await;
-        let Made { certificate, key, key_took } = made.inspect_err(|_| self.metrics.issued(wanted, None))?;
+        let Made { certificate, key, took } = made.inspect_err(|_| self.metrics.issued(wanted, None))?;
         let chain = wanted.chain.iter().map(|id| base.library.get(id).cloned());
         let chain: Vec<Certificate> = chain.collect::<Option<_>>().ok_or(Trouble::Changed)?;
         snapshot.taken_at = whole_second((self.clock)()).max(snapshot.taken_at);
@@ -332,7 +345,8 @@ impl Serving<'_> {
         // Who was slower than somebody else tries again, and where everything ends nothing has failed.
         let is_failed = |trouble: &Trouble| !matches!(trouble, Trouble::Changed | Trouble::Ending);
         let written = written.inspect_err(|it| _ = is_failed(it).then(|| self.metrics.issued(wanted, None)))?;
-        self.metrics.issued(wanted, Some(key_took));
+        self.metrics.issued(wanted, Some(took));
+        self.warn(wanted, &base.snapshot.policy, &signer);
         let object = slot.object_text();
         info!(object, service = subject.service.name, "issued a serving certificate: {}", wanted.reason);
         if let Reason::Unreadable { .. } | Reason::AnnotationGarbled { .. } = wanted.reason {
@@ -342,8 +356,21 @@ impl Serving<'_> {
         let issuer = certificate.facts().issuer.common_name();
         let next = self.next_look(&state, &wanted.instance, &snapshot);
         let issued_at = Some(snapshot.taken_at);
-        let presents = Presents::This(class(&state, |_| true), state.certificate.validity.not_after);
-        Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
+        let presents =
+            Presents::This(class(&state, Some(&certificate), |_| true), state.certificate.validity.not_after);
+        let version = written.metadata.resource_version;
+        Ok(Done { presents, version, issuer, issued_at, waiting: None, next })
+    }
+
+    /// Logs what is doubtful about the keys of Services: all of them have the same, so it is told once for each change.
+    fn warn(&self, issue: &Issue, policy: &Observed<Policy>, signer: &Signer) {
+        let warnings = key_policy::warnings(self.planner.wiring().catalog, policy, issue, Some(&signer.certificate));
+        let text = warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let mut told = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != text && !text.is_empty() {
+            warn!(object = issue.slot.object_text(), "{text}");
+        }
+        *told = text;
     }
 
     /// When time alone changes something about what was just written.
@@ -361,11 +388,11 @@ impl Serving<'_> {
         slot: &Slot,
         read: Read,
         next: Timestamp,
-        is_waiting: bool,
+        waiting: Option<Wait>,
     ) -> Result<Done, Trouble> {
         let presents = read.presents((self.clock)());
         let (Some(secret), Some(certificate)) = (read.secret, read.certificate) else {
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next });
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, waiting, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -379,8 +406,8 @@ impl Serving<'_> {
             version = self.write(slot, &wanted, false).await?.metadata.resource_version;
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
-        let version = version.filter(|_| !is_waiting);
-        Ok(Done { presents, version, issuer, issued_at: None, next })
+        let version = version.filter(|_| waiting.is_none());
+        Ok(Done { presents, version, issuer, issued_at: None, waiting, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.
@@ -407,10 +434,12 @@ impl Serving<'_> {
         let (spec, signer, pending) = (wanted.spec.clone(), signer.clone(), self.keys.generate(wanted.spec.key));
         let make = move || {
             let GeneratedKey { key, took } = pending.wait().map_err(|error| error.to_string())?;
+            let started = Instant::now();
             let issuer = Issuer::new(&signer.certificate, &signer.key).map_err(|error| error.to_string())?;
             let certificate = issue(&spec, key.public_key(), &issuer).map_err(|error| error.to_string())?;
+            let took = took + started.elapsed();
             let key = key.to_pem().map_err(|error| error.to_string())?;
-            Ok(Made { certificate, key, key_took: took })
+            Ok(Made { certificate, key, took })
         };
         let made: Result<_, String> =
             tokio::task::spawn_blocking(make).await.unwrap_or_else(|_| Err("making a key was interrupted".to_owned()));

@@ -82,6 +82,10 @@ impl Cluster {
         for name in namespaces() {
             cluster.create::<Namespace>(None, json!({"metadata": {"name": name}})).await;
         }
+        // A real server has it. Events about objects without a namespace are there.
+        if Api::<Namespace>::all(cluster.client.clone()).get_opt("default").await.unwrap().is_none() {
+            cluster.create::<Namespace>(None, json!({"metadata": {"name": "default"}})).await;
+        }
         cluster.wait_for_definitions().await;
         cluster.create::<Infrastructure>(None, json!({"metadata": {"name": "cluster"}, "spec": {}})).await;
         cluster.set_addresses("https://api.shop.example.com:6443", "https://api-int.shop.example.com:6443").await;

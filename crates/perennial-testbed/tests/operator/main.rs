@@ -31,6 +31,7 @@ mod handed_on;
 mod injection;
 mod install;
 mod judged;
+mod key_policy;
 mod keys;
 mod leading;
 mod life;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::api::{DeleteParams, ListParams};
+use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube_client::client::Body;
 use kube_client::{Api, Client, Error};
+use perennial_api::config::FeatureGate;
+use perennial_api::pki::{Pki, PkiSpec};
 use perennial_core::catalog::{Catalog, Component};
 use perennial_operator::callers::{Caller, Callers};
 use perennial_operator::lease::Leadership;
@@ -30,15 +32,19 @@ pub(crate) fn recorded(client: Client) -> (Client, Asked) {
     let service = service_fn(move |request: Request<Body>| {
         let (client, record) = (client.clone(), record.clone());
         async move {
-            record.lock().unwrap().insert(describe(&request));
+            record.lock().unwrap().extend(describe(&request));
             client.send(request).await
         }
     });
     (Client::new(service, "default"), asked)
 }
 
-fn describe(request: &Request<Body>) -> String {
+/// None for discovery, which everybody may read.
+fn describe(request: &Request<Body>) -> Option<String> {
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    if let ["apis", _group, _version] = path.as_slice() {
+        return None;
+    }
     let (group, rest) = match path.as_slice() {
         ["api", _version, rest @ ..] => ("", rest),
         ["apis", group, _version, rest @ ..] => (*group, rest),
@@ -65,7 +71,7 @@ fn describe(request: &Request<Body>) -> String {
         Method::DELETE => "delete",
         ref other => panic!("what is {other}?"),
     };
-    format!("{namespace} {group}/{resource} {verb}")
+    Some(format!("{namespace} {group}/{resource} {verb}"))
 }
 
 /// What the roles grant, in the same words.
@@ -123,6 +129,14 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let prometheus = Caller { name: "prometheus".to_owned(), ..Caller::default() };
     assert!(!callers.may_read(&prometheus, "/metrics").await.unwrap());
     cluster.run_static_pods().await;
+    // The policy is gone, and the version decides about the feature gate.
+    let pkis = Api::<Pki>::all(cluster.client.clone());
+    pkis.delete("cluster", &DeleteParams::default()).await.unwrap();
+    cluster.create::<FeatureGate>(None, json!({"metadata": {"name": "cluster"}, "spec": {}})).await;
+    let versions = ["4.22.0", "4.21.3"].map(|version| json!({"version": version}));
+    let status = json!({"status": {"featureGates": versions}});
+    let gates = Api::<FeatureGate>::all(cluster.client.clone());
+    gates.patch_status("cluster", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     let until = cluster.now() + jiff::SignedDuration::from_hours(24 * 16);
     cluster.set_now(until);
     let granted = granted(&objects);
@@ -136,6 +150,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), stop).await;
     let (after, _) = cluster.pass().await;
     assert!(after.observation.snapshot.mistyped.is_empty());
+    assert_eq!(pkis.get("cluster").await.unwrap().spec, PkiSpec::default(), "it is created with these rights");
 
     // Nothing of it was refused, and nothing is granted that was not used.
     let asked = asked.lock().unwrap().clone();

@@ -257,6 +257,10 @@ async fn prometheus_is_told_which_certificates_there_are_and_which_were_made() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
+    // Bounds are written as the installer writes them.
+    let buckets = text.lines().filter(|line| line.contains("_bucket{") && line.contains("\"aggregator-client\""));
+    let bounds: Vec<&str> = buckets.filter_map(|line| line.split_once("le=\"")?.1.split('"').next()).collect();
+    assert_eq!(bounds, ["0.01", "0.1", "0.5", "1", "2", "5", "10", "+Inf"]);
     assert!(metrics.is_alive() && metrics.is_ready());
     cluster.set_now(cluster.now() + SignedDuration::from_mins(11));
     assert!(!metrics.is_alive(), "no pass for ten minutes is no progress");

@@ -112,7 +112,7 @@ fn key(known: &Known<'_>, row: &Row) -> String {
         }
     };
     let catalog = known.planner.wiring().catalog;
-    let resolved = policy.resolve(catalog.override_name(row), row.usage);
+    let resolved = catalog.key_of(&policy, row);
     let level = match resolved.source {
         PolicySource::Override => format!("spec.overrides names {}", row.certificate),
         PolicySource::Category => format!("spec.categories has {}", catalog.logical(row).category),

@@ -173,19 +173,15 @@ fn sample<'a>(made: &Made<'a>) -> Sample<'a> {
 
 /// By far the most common warning is the same for a dozen certificates: once is enough.
 fn warn(plan: &InstallPlan<'_>) {
-    let weak: Vec<&str> = plan
-        .warnings
-        .iter()
-        .filter_map(|warning| match warning {
-            KeyWarning::WeakForItsLife { certificate, .. } => Some(certificate.as_str()),
-            KeyWarning::StrongerThanSigner { .. } => None,
-        })
-        .collect();
+    let mut weak = Vec::new();
+    for warning in &plan.warnings {
+        match warning {
+            KeyWarning::WeakForItsLife { certificate, .. } => weak.push(certificate.as_str()),
+            other => talk::line(format_args!("warning: {other}")),
+        }
+    }
     if !weak.is_empty() {
         talk::line(format_args!("warning: RSA 2048 is weak for certificates that live ten years: {}", weak.join(", ")));
-    }
-    for warning in plan.warnings.iter().filter(|warning| matches!(warning, KeyWarning::StrongerThanSigner { .. })) {
-        talk::line(format_args!("warning: {warning}"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `perennial run`: the operator on a cluster.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, LazyLock};
@@ -19,10 +19,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::manifests::operator_namespace;
 use crate::cluster::{ClusterArgs, runtime};
 use crate::commands::plan;
 use crate::exit::Found;
-use crate::probes::{ProbeArgs, Probes};
+use crate::probes::{self, ProbeArgs, Probes, Readers};
 use crate::{clock, logging};
 
 /// Keep the certificates of a cluster alive: make what is missing, rotate what is due, for as long as it runs
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 
     /// Do everything that can be done now, and return
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = probes::FLAGS)]
     once: bool,
 
     /// Make the ConfigMap `openshift-service-ca.crt`, which asks for the CA bundle of Services, in every namespace that has none: where
@@ -60,9 +61,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT")]
     keygen_threads: Option<NonZeroUsize>,
 
-    /// The namespace of the lease by which one of several operators leads
-    #[arg(long, value_name = "NAMESPACE", default_value = "openshift-kube-apiserver-operator")]
-    lease_namespace: String,
+    /// The namespace of the lease by which one of several operators leads [default: that of the operator of the first component,
+    /// such as openshift-kube-apiserver-operator]
+    #[arg(long, value_name = "NAMESPACE")]
+    lease_namespace: Option<String>,
 
     #[command(flatten)]
     probes: ProbeArgs,
@@ -77,8 +79,7 @@ const TEST_AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs until it is told to stop.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
-    let format = if io::stderr().is_terminal() { logging::Format::Text } else { logging::Format::Json };
-    logging::start(args.log_format.unwrap_or(format));
+    logging::start(args.log_format);
     runtime()?.block_on(keep(args, out))
 }
 
@@ -107,14 +108,15 @@ async fn keep(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
             () = &mut told => return stopped(true),
         }
     }
-    let mut leadership = Leadership::new(client.clone(), &args.lease_namespace, "perennial", identity()?, clock);
+    let namespace = args.lease_namespace.as_deref().unwrap_or_else(|| operator_namespace(args.cluster.controllers()));
+    let mut leadership = Leadership::new(client.clone(), namespace, "perennial", identity()?, clock);
     if args.once {
         return once(args, &runner, &mut leadership, told, out).await;
     }
     let publisher = args.publish_service_ca.then(|| Publisher::new(client.clone(), Arc::new(clock::now)));
     let probes = Probes::bind(&args.probes).await?;
     info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
-    let probes = tokio::spawn(probes.serve(runner.metrics(), client));
+    let probes = tokio::spawn(probes.serve(runner.metrics(), Readers::OfCluster(client)));
     tokio::select! {
         tested = test(&args.cluster, &runner) => tested?,
         () = &mut told => return stopped(false),

@@ -24,19 +24,22 @@ pub(crate) struct Sample<'a> {
 const BUCKETS: [(f64, &str); 7] =
     [(0.01, "0.01"), (0.1, "0.1"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (5.0, "5"), (10.0, "10")];
 
-/// The whole file.
+/// The whole file. Families, labels and bounds are those of the operator, so that one query reads both.
 pub(crate) fn render(catalog: &Catalog, samples: &[Sample<'_>]) -> String {
     let mut text = String::new();
     family(&mut text, "openshift_pki_certificate_info", "gauge", "Certificates and the parameters of their keys.");
     for sample in samples {
-        let namespace = catalog.secret_of(sample.row).map_or("", |object| object.namespace);
-        let labels = labels(sample, &[("category", category(catalog, sample)), ("namespace", namespace)]);
+        // One that is kept in a file alone has neither.
+        let secret = catalog.secret_of(sample.row);
+        let (namespace, secret) = secret.map_or(("", ""), |object| (object.namespace, object.name));
+        let category = Some(category(catalog, sample));
+        let labels = labels(sample, category, &[("namespace", namespace), ("secret", secret)]);
         line(&mut text, format_args!("openshift_pki_certificate_info{{{labels}}} 1"));
     }
     let name = "openshift_pki_certificate_generated_total";
     family(&mut text, name, "counter", "Certificates generated, by result.");
     for sample in samples {
-        let labels = labels(sample, &[("category", category(catalog, sample)), ("result", "success")]);
+        let labels = labels(sample, Some(category(catalog, sample)), &[("result", "success")]);
         line(&mut text, format_args!("{name}{{{labels}}} 1"));
     }
     let name = "openshift_pki_certificate_generation_duration_seconds";
@@ -44,12 +47,12 @@ pub(crate) fn render(catalog: &Catalog, samples: &[Sample<'_>]) -> String {
     for sample in samples {
         let seconds = sample.duration.as_secs_f64();
         for (bound, le) in BUCKETS {
-            let labels = labels(sample, &[("le", le)]);
+            let labels = labels(sample, None, &[("le", le)]);
             line(&mut text, format_args!("{name}_bucket{{{labels}}} {}", u8::from(seconds <= bound)));
         }
-        line(&mut text, format_args!("{name}_bucket{{{}}} 1", labels(sample, &[("le", "+Inf")])));
-        line(&mut text, format_args!("{name}_sum{{{}}} {seconds}", labels(sample, &[])));
-        line(&mut text, format_args!("{name}_count{{{}}} 1", labels(sample, &[])));
+        line(&mut text, format_args!("{name}_bucket{{{}}} 1", labels(sample, None, &[("le", "+Inf")])));
+        line(&mut text, format_args!("{name}_sum{{{}}} {seconds}", labels(sample, None, &[])));
+        line(&mut text, format_args!("{name}_count{{{}}} 1", labels(sample, None, &[])));
     }
     text
 }
@@ -66,16 +69,17 @@ fn category(catalog: &Catalog, sample: &Sample<'_>) -> &'static str {
     catalog.logical(sample.row).category.name()
 }
 
-/// The labels of every family, then `more`. Values are names of ours: none needs escaping.
-fn labels(sample: &Sample<'_>, more: &[(&str, &str)]) -> String {
+/// The labels of every family, with a category where it has one, then `more`. Values are names of ours: none needs escaping.
+fn labels(sample: &Sample<'_>, category: Option<&str>, more: &[(&str, &str)]) -> String {
     let size = sample.key.key_size().map(|bits| bits.to_string()).unwrap_or_default();
-    let common = [
-        ("certificate_name", sample.row.certificate),
+    let mut labels = vec![("certificate_name", sample.row.certificate)];
+    labels.extend(category.map(|category| ("category", category)));
+    labels.extend([
         ("algorithm", sample.key.algorithm()),
         ("key_size", &size),
         ("curve", sample.key.curve().map_or("", |curve| curve.name())),
         ("component", Component::Installer.operator()),
-    ];
-    let labels: Vec<String> = common.iter().chain(more).map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-    labels.join(",")
+    ]);
+    let labels = labels.iter().chain(more).map(|(name, value)| format!("{name}=\"{value}\""));
+    labels.collect::<Vec<String>>().join(",")
 }

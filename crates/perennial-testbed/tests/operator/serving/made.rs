@@ -204,6 +204,39 @@ async fn what_is_made_is_counted(cluster: Cluster) {
     assert!(text.contains(&format!("\nperennial_serving_first_expiry_timestamp_seconds {first}\n")), "{text}");
 }
 
+/// Every certificate of a Service counts, by the kind of its key.
+async fn what_has_which_key_is_counted(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    for (key, names) in [("RSA 2048", &["a", "b", "c"][..]), ("ECDSA P384", &["d", "e"][..])] {
+        shop.cluster.set_policy(key).await;
+        for name in names {
+            shop.asks(name, &format!("{name}-tls")).await;
+        }
+        shop.once().await;
+    }
+    let runner = shop.cluster.runner();
+    runner.once().await.unwrap();
+    let info = |text: &str| -> Vec<String> {
+        let start =
+            "openshift_pki_certificate_info{certificate_name=\"service-serving\",category=\"ServingCertificate\",";
+        text.lines().filter_map(|line| line.strip_prefix(start)).map(str::to_owned).collect()
+    };
+    let series = |key: &str, count: usize| {
+        format!("{key},component=\"service-ca-operator\",namespace=\"\",secret=\"\"}} {count}")
+    };
+    let rsa = r#"algorithm="RSA",key_size="2048",curve="""#;
+    let ecdsa = r#"algorithm="ECDSA",key_size="",curve="P384""#;
+    let mut found = info(&runner.metrics().text().unwrap());
+    found.sort();
+    assert_eq!(found, [series(ecdsa, 2), series(rsa, 3)]);
+    // One that is gone is not counted, nor a kind that nobody has any more.
+    for name in ["d", "e", "a"] {
+        shop.services().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    runner.once().await.unwrap();
+    assert_eq!(info(&runner.metrics().text().unwrap()), [series(rsa, 2)]);
+}
+
 /// It is replaced in time, whatever is written down, and never outlives its signer.
 async fn what_is_old_is_made_again_in_time(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
@@ -271,5 +304,6 @@ on_both! {
     what_is_old_is_made_again_in_time
     what_was_made_for_a_service_is_taken
     what_is_made_is_counted
+    what_has_which_key_is_counted
     names_fit_whatever_they_are
 }

@@ -2,7 +2,7 @@
 
 use perennial_core::catalog::{Bundle, Catalog, Certificate, Edge, Leaf, Row};
 use perennial_core::policy::{Policy, PolicySource, Resolved};
-use perennial_core::warning::{KeyWarning, key_warnings};
+use perennial_core::warning::{KeyWarning, policy_warnings};
 use serde::Serialize;
 
 use crate::item::CertificateItem;
@@ -82,7 +82,7 @@ pub(super) fn catalog() -> &'static Catalog {
 
 /// Which key a row gets, and from which level.
 pub(super) fn resolve(policy: &Policy, row: &Row) -> Resolved {
-    policy.resolve(catalog().override_name(row), row.usage)
+    catalog().key_of(policy, row)
 }
 
 /// The row that a policy is about: that of the running cluster, which rotates, or else the only one.
@@ -93,11 +93,7 @@ pub(super) fn governed(certificate: &Certificate) -> &'static Row {
 
 /// What is doubtful about the keys of what is shown.
 pub(super) fn warnings(view: &View, policy: &Policy) -> Vec<KeyWarning> {
-    let warnings = |certificate: &Certificate| {
-        let row = governed(certificate);
-        let signer = catalog().signer_of(row).map(|signer| (signer.certificate, resolve(policy, signer).key));
-        key_warnings(row.certificate, resolve(policy, row).key, row.validity, signer)
-    };
+    let warnings = |certificate: &Certificate| policy_warnings(catalog(), policy, governed(certificate));
     view.certificates.iter().copied().flat_map(warnings).collect()
 }
 

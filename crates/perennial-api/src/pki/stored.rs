@@ -1,0 +1,219 @@
+//! Reads the PKI resource that a cluster has stored, which a newer version may have extended.
+
+use std::fmt;
+
+use perennial_core::policy::Policy;
+use serde_json::{Map, Value, json};
+
+use super::{GROUP, KIND, NAME, VERSIONS, parse_value};
+use crate::invalid::{InvalidObject, Problem};
+
+/// A stored policy: the entries that this version supports, and the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPolicy {
+    /// Every entry that is supported.
+    pub policy: Policy,
+    /// Every entry that is not, in the order of the resource.
+    pub unsupported: Vec<UnsupportedEntry>,
+}
+
+/// An entry of the resource that is not applied, because this version does not support all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnsupportedEntry {
+    /// Where it is, such as `spec.overrides[2]`.
+    pub path: String,
+    /// The category or the certificate that it is about; none for the defaults and for a field that is no entry.
+    pub about: Option<String>,
+    /// What is not supported in it.
+    pub problems: Vec<String>,
+}
+
+/// The lists that hold entries, with the field that names what an entry is about.
+const LISTS: [(&str, &str); 2] = [("categories", "category"), ("overrides", "certificateName")];
+/// A list with more entries is not read entry by entry: the definition of any version allows far fewer.
+const MOST_ENTRIES: usize = 256;
+/// How much of a name or a problem is repeated: a newer version decides how long they are.
+const LONGEST_TEXT: usize = 256;
+/// How many problems of an entry are repeated.
+const MOST_PROBLEMS: usize = 3;
+
+/// Reads a resource that a server has stored. Metadata and status do not matter for the policy, whatever they hold.
+///
+/// A field, an algorithm or a name that this version does not know makes only the entry that carries it unsupported. The error
+/// is about the resource as a whole: its spec or one of its lists has another shape.
+pub fn read(stored: &Value) -> Result<StoredPolicy, InvalidObject> {
+    let spec = stored.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| json!({}));
+    let refused = match parse_value(document(&spec)) {
+        Ok((_, policy)) => return Ok(StoredPolicy { policy, unsupported: Vec::new() }),
+        Err(refused) => refused,
+    };
+    let entries = spec.as_object().and_then(entries);
+    let Some(entries) = entries else { return Err(refused) };
+    let mut read = StoredPolicy { policy: Policy::default(), unsupported: Vec::new() };
+    for Entry { path, alone_at, about, spec } in entries {
+        match parse_value(document(&spec)) {
+            Ok((_, policy)) => {
+                read.policy.defaults = policy.defaults.or(read.policy.defaults);
+                read.policy.categories.extend(policy.categories);
+                read.policy.overrides.extend(policy.overrides);
+            }
+            Err(refused) => {
+                let problems = refused.problems.iter().take(MOST_PROBLEMS);
+                let problems = problems.map(|it| shortened(&text(it).replace(&alone_at, &path))).collect();
+                read.unsupported.push(UnsupportedEntry { path, about, problems });
+            }
+        }
+    }
+    // What is wrong with none of the entries is wrong with all of them together, such as one that is there twice.
+    if read.unsupported.is_empty() { Err(refused) } else { Ok(read) }
+}
+
+/// One entry, and the spec that has nothing but it.
+struct Entry {
+    path: String,
+    /// Where it is in that spec.
+    alone_at: String,
+    about: Option<String>,
+    spec: Value,
+}
+
+/// Returns every entry of a spec; none where a list is none, or too long.
+fn entries(spec: &Map<String, Value>) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for (field, value) in spec.iter().filter(|(_, value)| !value.is_null()) {
+        let Some((_, name)) = LISTS.iter().find(|(list, _)| list == field) else {
+            let path = format!("spec.{}", shortened(field));
+            entries.push(Entry { alone_at: path.clone(), path, about: None, spec: json!({ field: value }) });
+            continue;
+        };
+        let list = value.as_array().filter(|list| list.len() <= MOST_ENTRIES)?;
+        for (index, entry) in list.iter().enumerate() {
+            let about = entry.get(*name).and_then(Value::as_str).map(shortened);
+            let (path, alone_at) = (format!("spec.{field}[{index}]"), format!("spec.{field}[0]"));
+            entries.push(Entry { path, alone_at, about, spec: json!({ field: [entry] }) });
+        }
+    }
+    Some(entries)
+}
+
+/// The resource with this spec and nothing else.
+fn document(spec: &Value) -> Value {
+    let version = format!("{GROUP}/{}", VERSIONS[0]);
+    json!({"apiVersion": version, "kind": KIND, "metadata": {"name": NAME}, "spec": spec})
+}
+
+/// A problem without the note that lists every name that is accepted.
+fn text(problem: &Problem) -> String {
+    match problem {
+        Problem::Syntax(text) => text.clone(),
+        Problem::Field { error, .. } => error.to_string(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.len() <= LONGEST_TEXT {
+        true => text.to_owned(),
+        false => format!("{}…", &text[..text.floor_char_boundary(LONGEST_TEXT)]),
+    }
+}
+
+impl fmt::Display for UnsupportedEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        if let Some(about) = &self.about {
+            write!(f, " ({about})")?;
+        }
+        write!(f, " is not applied: {}", self.problems.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::yaml;
+
+    /// What is read of a stored spec: the policy, then each unsupported entry in a line; or that all of it is refused.
+    #[allow(clippy::needless_pass_by_value, reason = "expectations read best in place")]
+    fn check(spec: &str, expected: Expect) {
+        let metadata = json!({"name": NAME, "generation": 3, "someday": true});
+        let stored = json!({
+            "apiVersion": "config.openshift.io/v1alpha1", "kind": KIND, "metadata": metadata,
+            "spec": yaml::parse(spec).unwrap(), "status": {"observedGeneration": 3},
+        });
+        let found = match read(&stored) {
+            Err(refused) => format!("refused: {refused}"),
+            Ok(StoredPolicy { policy, unsupported }) => {
+                let mut lines: Vec<String> = policy.defaults.iter().map(|key| format!("defaults {key}")).collect();
+                lines.extend(policy.categories.iter().map(|(category, key)| format!("{category} {key}")));
+                lines.extend(policy.overrides.iter().map(|(name, key)| format!("{name} {key}")));
+                lines.extend(unsupported.iter().map(ToString::to_string));
+                lines.join("\n")
+            }
+        };
+        expected.assert_eq(&found);
+    }
+
+    #[test]
+    fn what_is_around_the_spec_does_not_matter() {
+        check("{}", expect![[""]]);
+        check("{defaults: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}", expect!["defaults RSA 4096"]);
+    }
+
+    #[test]
+    fn an_unknown_field_makes_only_its_entry_unsupported() {
+        check(
+            "
+defaults: {key: {algorithm: RSA, rsa: {keySize: 3072}}}
+categories:
+- {category: SignerCertificate, certificate: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}
+- {category: ServingCertificate, certificate: {lifetime: 90d, key: {algorithm: ECDSA, ecdsa: {curve: P384}}}}
+overrides:
+- {certificateName: etcd-signer, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P521}}}}
+- {certificateName: service-ca, certificate: {lifetime: 90d, key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}",
+            expect![[r#"
+                defaults RSA 3072
+                SignerCertificate RSA 4096
+                etcd-signer ECDSA P521
+                spec.categories[1] (ServingCertificate) is not applied: unknown field "spec.categories[1].certificate.lifetime"
+                spec.overrides[1] (service-ca) is not applied: unknown field "spec.overrides[1].certificate.lifetime""#]],
+        );
+    }
+
+    #[test]
+    fn what_a_newer_version_offers_makes_only_its_entry_unsupported() {
+        check(
+            "
+profile: {name: CNSA2}
+defaults: {key: {algorithm: MLDSA, mldsa: {level: 65}}}
+categories:
+- {category: WorkloadCertificate, certificate: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}
+- {category: ClientCertificate, certificate: {key: {algorithm: RSA, rsa: {keySize: 8192}}}}
+overrides:
+- {certificateName: someday-signer, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P521}}}}
+- {certificateName: service-ca, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}",
+            expect![[""]],
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_as_a_whole_is_refused_as_a_whole() {
+        check("[]", expect![[""]]);
+        check("{overrides: {certificateName: etcd-signer}}", expect![[""]]);
+        let entry = "{category: SignerCertificate, certificate: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}";
+        check(&format!("{{categories: [{entry}, {entry}]}}"), expect![[""]]);
+    }
+
+    #[test]
+    fn what_somebody_else_wrote_is_repeated_only_in_part() {
+        let (name, many) = ("x".repeat(100_000), "{a: 1, b: 2, c: 3, d: 4, e: 5}");
+        let stored = json!({"spec": {"overrides": [{"certificateName": name, "certificate": {}}], &name: many}});
+        let read = read(&stored).unwrap();
+        assert_eq!(read.unsupported.len(), 2);
+        read.unsupported.iter().for_each(|entry| assert!(entry.to_string().len() < 2000, "{entry}"));
+        let entry = json!({"category": "Other"});
+        let many = json!({"spec": {"categories": vec![entry; MOST_ENTRIES + 1]}});
+        assert!(super::read(&many).is_err());
+    }
+}
