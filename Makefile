@@ -66,11 +66,12 @@ lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate 
 	cargo deny --log-level error check bans licenses sources
 	@cargo deny --log-level error check advisories || echo "advisories: not judged, or findings above (they warn, they do not block)"
 
-generate: ## Write the generated files again: CRDs, reference pages and the example snapshot
+generate: ## Write the generated files again: CRDs, reference pages, the example snapshot and the samples of the README
 	cargo run --quiet --bin perennial -- crds --out deploy/crds
 	cargo run --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
 	cargo run --quiet --bin perennial -- certs --graph svg > docs/reference/trust.svg
 	cargo run --quiet --bin perennial -- simulate --years=1 --services=2 --snapshot-at 19h10m > examples/snapshot.json
+	UPDATE_EXPECT=1 cargo test --quiet -p perennial --test readme samples
 
 tools: ## Install what the tests need
 	@tools/ensure all

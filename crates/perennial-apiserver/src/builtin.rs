@@ -47,6 +47,10 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
             }
         }
         ("", "Service") => service::default(object),
+        // A pod waits until a node runs it.
+        ("", "Pod") if object["status"]["phase"].as_str().is_none_or(str::is_empty) => {
+            object["status"]["phase"] = "Pending".into();
+        }
         _ if definition::is_definition(resource) => definition::default(object),
         _ => {}
     }

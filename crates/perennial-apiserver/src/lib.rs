@@ -19,6 +19,7 @@ mod patch;
 pub mod path;
 mod protobuf;
 pub mod resource;
+pub mod schemas;
 pub mod selector;
 pub mod status;
 pub mod store;

@@ -126,6 +126,17 @@ impl Resource {
         all.into_iter().filter(|(_, is_served)| *is_served).map(|(name, _)| name)
     }
 
+    /// Whether its objects are pods.
+    pub(crate) fn is_pod(&self) -> bool {
+        &*self.storage == "pods"
+    }
+
+    /// Whether discovery lists the subresource `scale`. kubectl asks for it only where it is listed, and is told why nothing
+    /// can be scaled here.
+    pub(crate) fn has_scale(&self) -> bool {
+        &*self.storage == "deployments.apps"
+    }
+
     /// Whether somebody has to say yes or no to its objects.
     pub(crate) fn is_certificate_request(&self) -> bool {
         &*self.storage == "certificatesigningrequests.certificates.k8s.io"

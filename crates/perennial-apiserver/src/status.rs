@@ -155,6 +155,12 @@ impl ApiError {
         ApiError::about(Reason::MethodNotAllowed, about, message)
     }
 
+    /// This cannot be done with this object, whoever asks for it.
+    pub(crate) fn unavailable_verb(about: About, why: &str) -> ApiError {
+        let message = format!("{} \"{}\" {why}", about.resource(), about.name);
+        ApiError::about(Reason::MethodNotAllowed, about, message)
+    }
+
     /// The object is wrong: `about.kind` is its kind here.
     pub fn invalid(about: About, causes: Vec<Cause>) -> ApiError {
         let texts: Vec<String> = causes.iter().map(Cause::text).collect();

@@ -67,6 +67,18 @@ impl Distrust {
         Some(Distrust { signer, bundle, keys, certificates: certificates.into_values().collect(), is_current })
     }
 
+    /// The service CAs with these keys, which were distrusted before. None where there is no service CA.
+    pub fn of_keys(planner: &Planner<'_>, snapshot: &Snapshot, keys: BTreeSet<KeyId>) -> Option<Distrust> {
+        let signer = planner.wiring().home(planner.wiring().row(service_ca::ROW)?.row, &Instance::Cluster);
+        let bundle = bundles(planner).into_iter().next()?;
+        let members = bundles(planner).into_iter().filter_map(|slot| snapshot.bundles.get(&slot)?.present());
+        let members: BTreeSet<_> = members.flat_map(|it| &it.members).collect();
+        let facts = members.into_iter().filter_map(|id| snapshot.certificates.get(id));
+        let certificates = facts.filter(|it| keys.contains(&it.subject.key)).map(|it| it.as_ref().clone()).collect();
+        let is_current = keys.contains(&state(snapshot, &signer)?.certificate.subject.key);
+        Some(Distrust { signer, bundle, keys, certificates, is_current })
+    }
+
     /// Everybody who is cut off: what the plan breaks with consent, until nothing is left to do.
     pub fn cuts_off(&self, planner: &Planner<'_>, snapshot: &Snapshot) -> BTreeSet<String> {
         let mut world = snapshot.clone();

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::catalog::{Catalog, Day, Instance, Row};
-use crate::plan::{Planner, Report};
+use crate::plan::{Action, Pending, Planner, Report};
 use crate::policy::{Policy, Resolved};
 use crate::rules::{Observed, SecretState, Timing, Waiting};
 use crate::snapshot::{Slot, Snapshot};
@@ -21,7 +21,8 @@ pub struct Entry<'a> {
     pub slot: Slot,
     /// What was found there.
     pub found: &'a Observed<SecretState>,
-    /// When it is replaced, if nothing happens before.
+    /// When it is replaced, if nothing happens before; none where nobody knows, because it waits for something that takes as long as
+    /// it takes.
     pub next_rotation: Option<NextRotation>,
     /// Why it is not replaced although it is due.
     pub waiting: Option<&'a Waiting>,
@@ -29,13 +30,13 @@ pub struct Entry<'a> {
     pub wanted: Option<Resolved>,
 }
 
-/// When a certificate is replaced, and by which rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// When a certificate is replaced, and why then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NextRotation {
-    /// When.
+    /// When; where it waits, at the latest.
     pub at: Timestamp,
     /// Why then.
-    pub reason: &'static str,
+    pub reason: String,
 }
 
 /// Every certificate of the running cluster, in the order of the catalog.
@@ -51,7 +52,7 @@ pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a 
         for instance in instances(row, snapshot) {
             let slot = planner.wiring().home(row, &instance);
             let Some(found) = snapshot.secrets.get(&slot) else { continue };
-            let next_rotation = found.present().and_then(|state| next_rotation(row, &instance, state, snapshot));
+            let next_rotation = next_rotation(snapshot, report, (row, &instance), &slot);
             let waiting = report.waiting.iter().find(|pending| pending.slot == slot).map(|pending| &pending.waiting);
             let wanted = policy.as_ref().map(|policy| wanted(catalog, policy, row));
             entries.push(Entry { row, instance, slot, found, next_rotation, waiting, wanted });
@@ -64,10 +65,32 @@ fn wanted(catalog: &Catalog, policy: &Policy, row: &Row) -> Resolved {
     catalog.key_of(policy, row)
 }
 
-fn next_rotation(row: &Row, instance: &Instance, state: &SecretState, snapshot: &Snapshot) -> Option<NextRotation> {
+/// Returns when a certificate is replaced: now, when what it waits for has ended, or when its time comes.
+pub fn next_rotation(
+    snapshot: &Snapshot,
+    report: &Report,
+    (row, instance): (&Row, &Instance),
+    slot: &Slot,
+) -> Option<NextRotation> {
+    let issued_now = report.steps.iter().find_map(|step| match &step.action {
+        Action::Issue(issue) if issue.slot == *slot => Some(issue.reason.to_string()),
+        _ => None,
+    });
+    if let Some(reason) = issued_now {
+        return Some(NextRotation { at: report.at, reason });
+    }
+    // What is valid later or only described otherwise stays as it is.
+    let is_due = |pending: &&Pending| {
+        pending.slot == *slot && !matches!(pending.waiting, Waiting::Validity { .. } | Waiting::Contested { .. })
+    };
+    if let Some(pending) = report.waiting.iter().find(is_due) {
+        let reason = pending.reason.as_ref().map_or_else(|| pending.waiting.to_string(), ToString::to_string);
+        return pending.waiting.until().map(|at| NextRotation { at, reason });
+    }
+    let state = snapshot.secrets.get(slot)?.present()?;
     let row = &snapshot.settings.lived(row);
     let timing = Timing::of(row, &identity(row, instance), state, snapshot.settings.time_scale);
     let (at, reason) =
         [(timing.refresh_at, "refresh"), (timing.eighty_percent_at, "80% of validity")].into_iter().min()?;
-    Some(NextRotation { at, reason })
+    (at < Timestamp::MAX).then(|| NextRotation { at, reason: reason.to_owned() })
 }

@@ -4,6 +4,7 @@
 
 pub mod campaign;
 pub mod catalog;
+pub mod conditions;
 pub mod consumers;
 pub mod distrust;
 pub mod forecast;
@@ -12,7 +13,7 @@ pub mod install;
 pub mod inventory;
 pub mod issuance;
 pub mod key;
-mod nearest;
+pub mod nearest;
 pub mod plan;
 pub mod policy;
 pub mod rules;

@@ -1,7 +1,15 @@
-//! The name that was probably meant.
+//! The names that were probably meant.
+
+/// Returns the names that are nearest to what was found, each once, the nearest first. One that contains what was found is nearer
+/// than any that does not.
+pub fn closest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>, count: usize) -> Vec<&'n str> {
+    let rank = |name: &'n str| (found.is_empty() || !name.contains(found), distance(found, name), name);
+    let ranked: std::collections::BTreeSet<(bool, usize, &str)> = names.into_iter().map(rank).collect();
+    ranked.into_iter().take(count).map(|(_, _, name)| name).collect()
+}
 
 /// The name that is nearest to what was found, if it is near: at most a third of it differs, or two characters.
-pub(crate) fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let near = names.into_iter().map(|name| (distance(found, name), name));
     near.filter(|(distance, _)| *distance <= (found.chars().count() / 3).max(2)).min().map(|(_, name)| name)
 }
@@ -35,6 +43,14 @@ mod tests {
         }
         assert_eq!(distance("kubelet-clients", "kubelet-client"), 1);
         assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn the_closest_names_come_first_and_once() {
+        let names = ["etcd-signer", "etcd-server", "etcd-signer", "shop/web-tls", "shop/api-tls", "signing-key"];
+        assert_eq!(closest("etcd-singer", names, 3), ["etcd-signer", "etcd-server", "signing-key"]);
+        assert_eq!(closest("web-tl", names, 2), ["shop/web-tls", "shop/api-tls"]);
+        assert_eq!(closest("x", ["a"], 3), ["a"]);
     }
 
     #[test]

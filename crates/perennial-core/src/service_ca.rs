@@ -1,10 +1,16 @@
 //! What an administrator may ask of the service CA, and should know about its rotation.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
-use crate::plan::Issue;
-use crate::snapshot::Snapshot;
+use crate::catalog::{Catalog, ObjectName, Row, Span, Succession, TimeScale};
+use crate::plan::{Draft, Issue, Planner, Scope, every_edge, states};
+use crate::rules::Observed;
+use crate::snapshot::{Service, Slot, Snapshot};
+use crate::trust::Version;
 
 /// The row of the service CA.
 pub const ROW: &str = "signing-key";
@@ -93,6 +99,85 @@ pub fn rotation(catalog: &Catalog, issue: &Issue, snapshot: &Snapshot) -> Option
     let lag = catalog.row(SERVING_ROW).and_then(|row| row.delivery.within()).map(|within| within.scaled(scale));
     let is_short = |until: &Timestamp| now.duration_until(*until) < lag.unwrap_or_default();
     Some(Rotation { previous_until, bridged_until, restart_before: previous_until.filter(is_short) })
+}
+
+/// Clients of Services that have not reloaded the trust bundle since it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clients {
+    /// When it changed.
+    pub since: Timestamp,
+    /// Until when they accept a serving certificate that is issued now; none where they reject it from the start.
+    pub accept_until: Option<Timestamp>,
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "clients that have not reloaded the trust bundle since {} ", self.since)?;
+        match self.accept_until {
+            Some(until) => write!(f, "accept new serving certificates until {until}"),
+            None => f.write_str("reject new serving certificates"),
+        }
+    }
+}
+
+/// More rounds than a rotation takes.
+const MOST_ROUNDS: usize = 10;
+
+/// Returns the clients that may not have reloaded the trust bundle, the earliest first: now, or as they will be after a rotation
+/// that is made now.
+///
+/// They are asked about a Service that does not exist, so that the answer does not depend on which Services there are.
+pub fn clients(planner: &Planner<'_>, snapshot: &Snapshot, is_rotated: bool) -> Vec<Clients> {
+    let wiring = planner.wiring();
+    let mut world = snapshot.clone();
+    let probe = Slot::tls(&ObjectName { namespace: "perennial-probe".to_owned(), name: "probe".to_owned() });
+    // Of the other Services nothing is asked.
+    world.services =
+        [(probe.clone(), Service { name: "probe".to_owned(), headless: false, uid: String::new() })].into();
+    world.settings.in_flight = usize::MAX;
+    world.secrets.insert(probe.clone(), Observed::Absent);
+    if is_rotated && !world.settings.forced.contains_key(ROW) {
+        world.settings.forced.insert(ROW.to_owned(), format!("as if asked for at {}", snapshot.taken_at));
+    }
+    if !is_rotated {
+        world.settings.frozen.insert(ROW.to_owned());
+        world.settings.frozen.insert(BUNDLE.to_owned());
+    }
+    for _ in 0..MOST_ROUNDS {
+        let report = planner.plan(&world, &Scope::Signer(ROW));
+        if report.steps.is_empty() {
+            break;
+        }
+        report.steps.iter().for_each(|step| world.apply(step));
+    }
+    let draft = Draft::new(&world);
+    let edges: Vec<_> =
+        every_edge(wiring, &draft).into_iter().filter(|it| wiring.edges()[it.edge].row == SERVING_ROW).collect();
+    let mut found: BTreeMap<Timestamp, Option<Timestamp>> = BTreeMap::new();
+    for (edge, state) in edges.iter().zip(states(wiring, &draft, &edges)) {
+        let (Some(newest), Some(leaf)) = (state.bundles.last(), state.leaves.last().map(unending)) else { continue };
+        let published = draft.bundle(&wiring.edges()[edge.edge].trust).present().map(|it| &it.published);
+        let lacks = |version: &Version| {
+            let lacking = newest.members.iter().filter(|it| !version.members.iter().any(|own| own.id == it.id));
+            lacking.filter_map(|it| published?.get(&it.id).map(|it| it.at)).min()
+        };
+        for version in &state.bundles {
+            let Some(since) = lacks(version) else { continue };
+            let until = state.fits(version, &leaf, world.taken_at).ok();
+            let known = found.entry(since).or_insert(until);
+            *known = (*known).min(until);
+        }
+    }
+    found.into_iter().map(|(since, accept_until)| Clients { since, accept_until }).collect()
+}
+
+/// The same as if it never expired: when it does, another one follows, and what matters is who signed it.
+fn unending(leaf: &Version) -> Version {
+    let mut leaf = leaf.clone();
+    if let Some(first) = leaf.members.first_mut() {
+        Arc::make_mut(first).validity.not_after = Timestamp::MAX;
+    }
+    leaf
 }
 
 fn minimum(row: &Row) -> Span {

@@ -92,6 +92,9 @@ pub enum Obstacle {
 /// How much is repeated of what somebody wrote.
 const REPEATED: usize = 100;
 
+/// How many characters of an error are repeated: as long as ours are.
+const LONGEST_ERROR: usize = 500;
+
 /// What somebody wrote, as far as it helps to find it: an annotation may have a quarter of a megabyte, and what is said of many
 /// objects is kept, and told in one place.
 pub fn shortened(text: &str) -> String {
@@ -214,6 +217,16 @@ pub fn says_error(annotations: &Annotations) -> bool {
     Family::ALL
         .into_iter()
         .any(|family| [ERROR, ERROR_COUNT].iter().any(|name| annotations.contains_key(&family.key(name))))
+}
+
+/// Why a Service has no certificate, or no new one, as it says itself; at most so much of it as a message can hold.
+pub fn error(annotations: &Annotations) -> Option<String> {
+    let (_, text) = first(annotations, ERROR)?;
+    let text: String = text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
+    Some(match text.char_indices().nth(LONGEST_ERROR) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    })
 }
 
 /// What changes on a Service that has its certificate now.

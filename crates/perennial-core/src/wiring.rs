@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::catalog::{
-    Bundle, BundleHome, BundleInput, Catalog, Copied, CopyData, Day, Delivery, Edge, Home, Instance, Leaf, Object,
-    Place, Row, Scope, Signer, Trust,
+    Bundle, BundleHome, BundleInput, Catalog, Component, Copied, CopyData, Day, Delivery, Edge, Home, Instance, Leaf,
+    Object, Place, Row, Scope, Signer, Trust,
 };
 use crate::snapshot::{Slot, Snapshot};
 
@@ -19,7 +19,8 @@ pub struct Wiring<'c> {
     edges: Vec<EdgeWiring<'c>>,
     /// The edges whose verifier reads a slot.
     readers: HashMap<Slot, Vec<usize>>,
-    foreign: Vec<Slot>,
+    /// What others fill, and the component whose bundle it flows into.
+    foreign: Vec<(Component, Slot)>,
     /// The rows that are repeated in an object beside others.
     gathered: HashMap<Object, Vec<&'c Row>>,
 }
@@ -115,11 +116,12 @@ impl<'c> Wiring<'c> {
                 wiring.gathered.entry(copy.object).or_default().push(row);
             }
         }
-        let foreign = |input: &BundleInput| match *input {
-            BundleInput::Foreign(object) => Some(foreign_slot(object)),
+        let foreign = |bundle: &Bundle, input: &BundleInput| match *input {
+            BundleInput::Foreign(object) => Some((bundle.component, foreign_slot(object))),
             _ => None,
         };
-        wiring.foreign = catalog.bundles.iter().flat_map(|bundle| bundle.inputs).filter_map(foreign).collect();
+        let inputs = |bundle: &'c Bundle| bundle.inputs.iter().filter_map(move |input| foreign(bundle, input));
+        wiring.foreign = catalog.bundles.iter().flat_map(inputs).collect();
         wiring
     }
 
@@ -207,6 +209,11 @@ impl<'c> Wiring<'c> {
 
     /// Whether an edge is called so, for all its instances or for any one, be it there or not.
     pub fn is_edge(&self, name: &str) -> bool {
+        self.edge_called(name).is_some()
+    }
+
+    /// Returns the edge that is called so, for all its instances or for any one, be it there or not.
+    pub fn edge_called(&self, name: &str) -> Option<&EdgeWiring<'c>> {
         let is_called = |edge: &EdgeWiring<'_>| {
             let Some(rest) = name.strip_prefix(edge.name.as_ref()) else {
                 let parts = edge.name.split_once(NODE);
@@ -217,7 +224,7 @@ impl<'c> Wiring<'c> {
             let is_of_services = self.row(edge.row).is_some_and(|wired| wired.row.scope == Scope::Service);
             rest.is_empty() || is_of_services && rest.starts_with(" (") && rest.ends_with(')')
         };
-        self.edges.iter().any(is_called)
+        self.edges.iter().find(|edge| is_called(edge))
     }
 
     /// The edges whose verifier reads this slot.
@@ -250,33 +257,46 @@ impl<'c> Wiring<'c> {
 
     /// Every slot that holds, or should hold, a certificate with its key.
     pub fn secret_slots(&self, snapshot: &Snapshot) -> BTreeSet<Slot> {
+        self.secret_slots_of(snapshot, |_| true)
+    }
+
+    /// Those of them that belong to some of the components.
+    pub fn secret_slots_of(&self, snapshot: &Snapshot, is_wanted: impl Fn(Component) -> bool) -> BTreeSet<Slot> {
         let mut slots = BTreeSet::new();
-        for row in self.catalog.rows.iter().filter(|row| row.day == Day::Two) {
+        for row in self.catalog.rows.iter().filter(|row| row.day == Day::Two && is_wanted(row.component)) {
             for instance in instances(row, snapshot) {
                 slots.insert(home_slot(row, &instance));
                 slots.extend(row.copies.iter().map(|copy| copy_slot(row, copy, &instance)));
             }
         }
         let day1 = self.edges.iter().filter_map(|edge| self.row(edge.row)).filter(|wired| wired.row.day == Day::One);
+        let day1 = day1.filter(|wired| is_wanted(wired.row.component));
         slots.extend(day1.map(|wired| Slot::file(wired.row.id)));
         slots
     }
 
     /// Every slot that holds, or should hold, a bundle.
     pub fn bundle_slots(&self) -> impl Iterator<Item = &Slot> {
-        let day2 = self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two);
-        let kept = day2.filter_map(|bundle| self.bundles.get(bundle.id));
+        self.bundle_slots_of(|_| true)
+    }
+
+    /// Those of them that belong to some of the components.
+    pub fn bundle_slots_of(&self, is_wanted: impl Fn(Component) -> bool + Copy) -> impl Iterator<Item = &Slot> {
+        let is_wanted_too = move |bundle: &&Bundle| bundle.day == Day::Two && is_wanted(bundle.component);
+        let day2 = self.catalog.bundles.iter().filter(is_wanted_too);
+        let kept = day2.clone().filter_map(|bundle| self.bundles.get(bundle.id));
         let slots = kept.flat_map(|wired| [&wired.home].into_iter().chain(wired.copies.iter().map(|(slot, _)| slot)));
-        let inputs =
-            self.catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).flat_map(|bundle| bundle.inputs);
+        let inputs = day2.flat_map(|bundle| bundle.inputs);
         let day1 = inputs.filter_map(|input| match *input {
             BundleInput::Bundle(id) | BundleInput::First(id) => {
                 self.bundles.get(id).filter(|wired| wired.bundle.day == Day::One).map(|wired| &wired.home)
             }
             BundleInput::History(_) | BundleInput::Foreign(_) => None,
         });
-        let files = self.edges.iter().map(|edge| &edge.trust).filter(|slot| slot.is_file());
-        slots.chain(day1).chain(files).chain(&self.foreign)
+        let of_wanted = move |edge: &&EdgeWiring<'_>| self.row(edge.row).is_some_and(|it| is_wanted(it.row.component));
+        let files = self.edges.iter().filter(of_wanted).map(|edge| &edge.trust).filter(|slot| slot.is_file());
+        let foreign = self.foreign.iter().filter(move |(component, _)| is_wanted(*component)).map(|(_, slot)| slot);
+        slots.chain(day1).chain(files).chain(foreign)
     }
 
     /// The slots of a row's certificate that processes read, as far as they follow the row by themselves.

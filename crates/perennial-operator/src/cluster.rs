@@ -46,7 +46,9 @@ pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-pl
 
 /// Reads all of it. What is not there, makes no sense or cannot be read is said, and does not stop anybody: names that are not
 /// known are not guessed at.
-pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<ClusterState, Error> {
+///
+/// Other lifetimes are asked for of kube-apiserver alone, so `asks_for_base` is false where it is not kept.
+pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: bool) -> Result<ClusterState, Error> {
     let mut troubles = Vec::new();
     let infrastructure = optional::<Infrastructure>(client, &mut troubles).await?.unwrap_or_default();
     let network = optional::<Network>(client, &mut troubles).await?.unwrap_or_default();
@@ -94,7 +96,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str) -> Result<Cluste
         }
     };
     let is_short = gates.is_ok_and(|gates| gates.short_cert_rotation);
-    let rotation_base = rotation_base(client, &mut troubles).await?;
+    let rotation_base = if asks_for_base { rotation_base(client, &mut troubles).await? } else { None };
     Ok(ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles })
 }
 

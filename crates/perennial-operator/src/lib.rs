@@ -29,6 +29,7 @@ mod service_ca;
 pub mod serving;
 pub mod status;
 pub mod tell;
+pub mod timeout;
 mod watch;
 
 /// What this program is called in the fields that it manages.
@@ -41,8 +42,13 @@ pub fn brief(error: &kube_client::Error) -> String {
         // What exactly cannot be read may be a key.
         kube_client::Error::SerdeError(_) => "the answer is not what it should be".to_owned(),
         other => {
-            let mut text = other.to_string();
-            let mut source = std::error::Error::source(other);
+            let inner: &dyn std::error::Error = match other {
+                // What it wraps says more.
+                kube_client::Error::Service(inner) => inner.as_ref(),
+                other => other,
+            };
+            let mut text = inner.to_string();
+            let mut source = inner.source();
             while let Some(cause) = source {
                 if !text.contains(&cause.to_string()) {
                     text = format!("{text}: {cause}");

@@ -1,5 +1,6 @@
 //! What Prometheus is told: which certificates there are, with which keys, until when, and how many were made.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -46,6 +47,10 @@ pub struct Metrics<'c> {
     asking: (Gauge, Gauge),
     /// When the first of their certificates ends.
     first_expiry: Gauge,
+    /// Certificates and bundles that are due and not written, by what they wait for.
+    waiting: Family<Waits, Gauge>,
+    /// Those of the cluster, as the last pass left them.
+    cluster_waiting: Mutex<BTreeMap<&'static str, i64>>,
     /// Where those are counted.
     services: OnceLock<Arc<Index>>,
     clock: Clock,
@@ -91,6 +96,13 @@ struct Took {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Waits {
+    /// `Cluster`, or `Service` for the serving certificates of Services.
+    scope: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Place {
     certificate_name: &'static str,
     component: &'static str,
@@ -128,6 +140,9 @@ impl<'c> Metrics<'c> {
         let first_expiry = Gauge::default();
         let help = "When the first of the serving certificates of Services expires; 0 where there are none";
         registry.register("perennial_serving_first_expiry_timestamp_seconds", help, first_expiry.clone());
+        let waiting = Family::<Waits, Gauge>::default();
+        let help = "Certificates and trust bundles that are due and not written yet, by what they wait for";
+        registry.register("perennial_waiting", help, waiting.clone());
         let started = clock();
         Metrics {
             catalog,
@@ -140,6 +155,8 @@ impl<'c> Metrics<'c> {
             service_ca_expiry,
             asking,
             first_expiry,
+            waiting,
+            cluster_waiting: Mutex::default(),
             services: OnceLock::new(),
             clock,
             last_pass: AtomicI64::new(i64::MIN),
@@ -164,6 +181,14 @@ impl<'c> Metrics<'c> {
         self.count_service_keys();
         let first = self.services.get().and_then(|index| index.first_end());
         self.first_expiry.set(first.map_or(0, |at| at.as_second()));
+        self.waiting.clear();
+        for (reason, count) in self.cluster_waiting.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.waiting.get_or_create(&Waits { scope: "Cluster", reason }).set(*count);
+        }
+        for (reason, count) in self.services.get().map(|index| index.waiting()).unwrap_or_default() {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.waiting.get_or_create(&Waits { scope: "Service", reason }).set(count);
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(classic(&text))
@@ -213,6 +238,11 @@ impl<'c> Metrics<'c> {
         for entry in inventory(planner, &passed.observation.snapshot, &passed.report) {
             self.note_entry(&entry, passed);
         }
+        let mut waiting = BTreeMap::new();
+        for pending in &passed.report.waiting {
+            *waiting.entry(pending.waiting.label()).or_default() += 1;
+        }
+        *self.cluster_waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
         self.is_ready.store(true, Ordering::Relaxed);
         self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
     }
@@ -235,7 +265,7 @@ impl<'c> Metrics<'c> {
         if entry.row.id == service_ca::ROW {
             self.service_ca_expiry.set(expiry);
         }
-        if let Some(next) = entry.next_rotation {
+        if let Some(next) = &entry.next_rotation {
             self.next_rotation.get_or_create(&place).set(next.at.as_second());
         }
     }

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service as KubeService};
 use kube_client::api::ListParams;
 use kube_client::{Api, Client, Error, ResourceExt};
-use perennial_api::annotations::FORCE;
-use perennial_core::catalog::{BundleHome, Component, Day, Home, Instance, ObjectName, Scope};
+use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Home, Instance, ObjectName, Scope};
+pub use perennial_core::conditions::Trouble;
 use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
 use perennial_core::serving::{self, Request};
 use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
@@ -45,6 +45,8 @@ pub struct View {
     pub service_domain: String,
     /// Which Services are looked at.
     pub services: Services,
+    /// Whether objects are read that have nothing to do with any component that is kept.
+    pub reads_unrelated: bool,
 }
 
 /// Which of the Services that ask for a certificate are looked at.
@@ -75,28 +77,6 @@ pub struct Observation {
     pub troubles: Vec<Trouble>,
 }
 
-/// Something that somebody should look at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// Where it is; none where it is about the whole cluster.
-    pub namespace: Option<String>,
-    /// What it is.
-    pub text: String,
-}
-
-impl Trouble {
-    /// Something in a namespace.
-    pub(crate) fn new(namespace: &str, text: String) -> Trouble {
-        Trouble { namespace: Some(namespace.to_owned()), text }
-    }
-}
-
-impl std::fmt::Display for Trouble {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 /// The components whose certificates are kept, so far.
 pub const KEPT: [Component; 3] = [Component::KubeApiserver, Component::KubeControllerManager, Component::ServiceCa];
 
@@ -104,8 +84,21 @@ impl Default for View {
     fn default() -> View {
         let others = [Component::Etcd].map(|component| component.owner().to_owned());
         let settings = Settings { left_alone: others.into(), ..Settings::default() };
-        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All }
+        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All, reads_unrelated: true }
     }
+}
+
+impl View {
+    /// The components whose objects are read.
+    fn components(&self, catalog: &Catalog) -> BTreeSet<Component> {
+        let all = catalog.rows.iter().map(|row| row.component);
+        if self.reads_unrelated { all.collect() } else { related(catalog, &self.settings) }
+    }
+}
+
+/// The components that are kept, and every other that has something to do with them.
+pub(crate) fn related(catalog: &Catalog, settings: &Settings) -> BTreeSet<Component> {
+    catalog.related(catalog.operated(|it| !settings.left_alone.contains(it.owner())))
 }
 
 /// Certificates and annotations know whole seconds.
@@ -113,10 +106,11 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// Looks at everything that the catalog names.
+/// Looks at everything that the catalog names, as far as the view reads it.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
+    let components = view.components(wiring.catalog);
     let ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles } =
-        cluster::read(client, &view.service_domain).await?;
+        cluster::read(client, &view.service_domain, components.contains(&Component::KubeApiserver)).await?;
     let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
@@ -135,7 +129,10 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     snapshot.complete(wiring);
 
     let mut gathered = Gathered::default();
-    let slots = wiring.secret_slots(&snapshot);
+    const UNREAD: &str = "it has nothing to do with any component that is kept here";
+    let slots = wiring.secret_slots_of(&snapshot, |it| components.contains(&it));
+    let others = wiring.secret_slots(&snapshot).into_iter().filter(|slot| !slots.contains(slot));
+    gathered.secrets.extend(others.map(|slot| (slot, Observed::Unknown { why: UNREAD.to_owned() })));
     let places: Vec<(&Slot, Slot)> =
         slots.iter().filter_map(|slot| Some((slot, secret_place(wiring, slot)?))).collect();
     let secrets = read_all::<Secret>(client, places.iter().map(|(_, place)| place.object())).await?;
@@ -149,7 +146,10 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             Some(Ok(None)) | None => {}
         }
     }
-    let slots: BTreeSet<Slot> = wiring.bundle_slots().cloned().collect();
+    let slots: BTreeSet<Slot> = wiring.bundle_slots_of(|it| components.contains(&it)).cloned().collect();
+    let others = wiring.bundle_slots().filter(|slot| !slots.contains(*slot));
+    let unread = |slot: &Slot| (slot.key().to_owned(), Observed::Unknown { why: UNREAD.to_owned() });
+    gathered.bundles.extend(others.map(|slot| (slot.clone(), unread(slot))));
     let places = slots.iter().filter_map(|slot| Some((slot, bundle_place(wiring, slot)?)));
     let places: Vec<(&Slot, (ObjectName, String))> = places.collect();
     let maps = read_all::<ConfigMap>(client, places.iter().map(|(_, (object, _))| object.clone())).await?;
@@ -164,7 +164,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     gathered.undescribed = undescribed(wiring, &snapshot, &gathered, &secrets, &maps);
-    let held = held::read(client, wiring, &snapshot, &mut troubles).await?;
+    let held = held::read(client, wiring, &snapshot, &components, &mut troubles).await?;
     gathered.held(held);
     for (object, secret) in secrets {
         let object = ObjectRef::secret(object);
@@ -187,7 +187,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
-    snapshot.settings.forced.extend(forced(wiring, &snapshot, &gathered.asked));
+    snapshot.asked = asked(wiring, &snapshot, std::mem::take(&mut gathered.asked));
     Ok(Observation { policy_object, rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
 }
 
@@ -360,14 +360,12 @@ fn undescribed(
     found
 }
 
-/// What somebody asked to rotate, by row.
-fn forced(wiring: &Wiring<'_>, snapshot: &Snapshot, asked: &BTreeMap<Slot, String>) -> BTreeMap<String, String> {
+/// Returns the rotations that somebody asks for, of certificates where they are issued: on a copy, a request means nothing.
+fn asked(wiring: &Wiring<'_>, snapshot: &Snapshot, written: BTreeMap<Slot, String>) -> BTreeMap<Slot, String> {
     let rows = wiring.catalog.rows.iter().filter(|row| row.day == Day::Two);
-    let asked_of = |row: &&perennial_core::catalog::Row| {
-        let slots = instances(row, snapshot).into_iter().map(|instance| wiring.home(row, &instance));
-        slots.into_iter().find_map(|slot| asked.get(&slot).cloned())
-    };
-    rows.filter_map(|row| Some((row.id.to_owned(), asked_of(&row)?))).collect()
+    let homes: BTreeSet<Slot> =
+        rows.flat_map(|row| instances(row, snapshot).into_iter().map(|it| wiring.home(row, &it))).collect();
+    written.into_iter().filter(|(slot, _)| homes.contains(slot)).collect()
 }
 
 /// What was read, before it is known who signed whom.
@@ -391,9 +389,7 @@ impl Gathered {
         if let Some(writer) = writers::other(&secret.metadata) {
             self.writers.insert(slot.clone(), writer);
         }
-        if let Some(reason) = secret.annotations().get(FORCE).filter(|reason| !reason.is_empty()) {
-            self.asked.insert(slot.clone(), reason.clone());
-        }
+        self.asked.extend(ask::asked(secret.annotations()).map(|reason| (slot.clone(), reason.to_owned())));
         let distrusted = ask::distrusted(secret.annotations());
         self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
         let found = read::secret(secret, place);
@@ -411,7 +407,10 @@ impl Gathered {
     /// What a Secret holds for a Service, if it is that Service's.
     fn serving_secret(&mut self, slot: &Slot, secret: &Secret, service: &Service) {
         let found = match serving::claim(slot.object_text(), secret.annotations(), &[], &service.uid) {
-            Ok(()) => read::serving(secret, slot),
+            Ok(()) => {
+                self.asked.extend(ask::asked(secret.annotations()).map(|reason| (slot.clone(), reason.to_owned())));
+                read::serving(secret, slot)
+            }
             Err(obstacle) => Observed::Unknown { why: obstacle.to_string() },
         };
         if let Observed::Present(found) = &found {

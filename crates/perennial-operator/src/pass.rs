@@ -91,6 +91,10 @@ pub enum PassError {
 
 /// Who is told about each write as it is made, with the objects as they are known then.
 pub trait Listener: Send + Sync {
+    /// Something was decided, and nothing of it is carried out yet.
+    fn decided<'a>(&'a self, _: &'a Observation, _: &'a Report) -> BoxFuture<'a, ()> {
+        Box::pin(ready(()))
+    }
     /// A step is about to be carried out.
     fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()>;
     /// It was.
@@ -101,6 +105,13 @@ pub trait Listener: Send + Sync {
 
 /// One after the other.
 impl<A: Listener, B: Listener> Listener for (A, B) {
+    fn decided<'a>(&'a self, observation: &'a Observation, report: &'a Report) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.0.decided(observation, report).await;
+            self.1.decided(observation, report).await;
+        })
+    }
+
     fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.0.begins(step, objects).await;
@@ -125,6 +136,10 @@ impl<A: Listener, B: Listener> Listener for (A, B) {
 
 /// Whoever is shared.
 impl<L: Listener> Listener for Arc<L> {
+    fn decided<'a>(&'a self, observation: &'a Observation, report: &'a Report) -> BoxFuture<'a, ()> {
+        self.as_ref().decided(observation, report)
+    }
+
     fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
         self.as_ref().begins(step, objects)
     }
@@ -227,6 +242,7 @@ impl<'c> Keeper<'c> {
             if report.steps.is_empty() || rounds >= MOST_ROUNDS || self.is_stopping() {
                 return Ok(Passed { observation, report, written, failed });
             }
+            listener.decided(&observation, &report).await;
             let mut keys = self.actor.begin_keys(&report.steps);
             rounds += 1;
             let looked_at = (self.clock)();

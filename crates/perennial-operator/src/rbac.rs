@@ -20,13 +20,24 @@ pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
     objects_for(catalog, namespace, &KEPT)
 }
 
+/// The namespaces that the account and the roles for these components are in, and that the operator writes to, as objects to
+/// apply. Those that every cluster has are not among them.
+pub fn namespaces_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
+    let reach = Reach::of(catalog, |component| components.contains(&component));
+    let mut names: BTreeSet<&str> = reach.namespaces();
+    names.insert(namespace);
+    let is_everywhere = |name: &str| ["default", "kube-system", "kube-public", "kube-node-lease"].contains(&name);
+    let object = |name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    names.into_iter().filter(|name| !is_everywhere(name)).map(object).collect()
+}
+
 /// The same to keep these components only.
 pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": NAME, "namespace": namespace},
     });
-    let mut objects = vec![account, cluster_role(components), binding("ClusterRole", None, namespace)];
+    let mut objects = vec![account, cluster_role(catalog, components), binding("ClusterRole", None, namespace)];
     let reach = Reach::of(catalog, |component| components.contains(&component));
     for name in reach.namespaces() {
         objects.extend([role(name, &reach.rules(name)), binding("Role", Some(name), namespace)]);
@@ -141,13 +152,17 @@ struct Reach {
     maps: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// Where people look for what the operators of what is kept have to say.
     operators: BTreeSet<&'static str>,
+    /// Whether other lifetimes may be asked for.
+    has_rotation_base: bool,
 }
 
 impl Reach {
     fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
         let operators = KEPT.into_iter().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
-        let mut reach = Reach { operators: operators.collect(), ..Reach::default() };
-        for row in &catalog.rows {
+        let related = catalog.related(catalog.operated(&is_kept));
+        let has_rotation_base = related.contains(&Component::KubeApiserver);
+        let mut reach = Reach { operators: operators.collect(), has_rotation_base, ..Reach::default() };
+        for row in catalog.rows.iter().filter(|row| related.contains(&row.component)) {
             let home = match row.home {
                 Home::Secret(object) => Some(object),
                 Home::Files { secret, .. } => secret.filter(|_| !matches!(row.succession, Succession::AdoptedBy(_))),
@@ -157,7 +172,7 @@ impl Reach {
                 reach.add(object, is_kept, true);
             }
         }
-        for bundle in &catalog.bundles {
+        for bundle in catalog.bundles.iter().filter(|bundle| related.contains(&bundle.component)) {
             let home = match bundle.home {
                 BundleHome::ConfigMap(place) => Some(place.object),
                 // It is read from one of those that carried it.
@@ -192,8 +207,8 @@ impl Reach {
 
     fn namespaces(&self) -> BTreeSet<&'static str> {
         let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
-        let named = [ROTATION_BASE.namespace, CLUSTER_EVENTS];
-        looked_at.chain(named).chain(self.operators.iter().copied()).collect()
+        let base = self.has_rotation_base.then_some(ROTATION_BASE.namespace);
+        looked_at.chain(base).chain([CLUSTER_EVENTS]).chain(self.operators.iter().copied()).collect()
     }
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
@@ -222,17 +237,20 @@ impl Reach {
         if has_kept {
             rules.push(rule("", &["pods"], &["get"]));
         }
-        if namespace == ROTATION_BASE.namespace {
+        if self.has_rotation_base && namespace == ROTATION_BASE.namespace {
             rules.push(rule("", &["configmaps"], &["get", "list", "watch"]));
         }
         rules
     }
 }
 
-fn cluster_role(components: &[Component]) -> Value {
+fn cluster_role(catalog: &Catalog, components: &[Component]) -> Value {
     let owners = || components.iter().map(|it| it.owner());
     let keeps_service_ca = components.contains(&Component::ServiceCa);
-    let mut operators = vec!["kubeapiservers", "kubecontrollermanagers"];
+    let mut operators = Vec::new();
+    if catalog.related(components.iter().copied()).contains(&Component::KubeApiserver) {
+        operators.extend(["kubeapiservers", "kubecontrollermanagers"]);
+    }
     operators.extend(keeps_service_ca.then_some("servicecas"));
     let mut rules = vec![
         rule("", &["nodes"], &["list", "watch"]),

@@ -8,13 +8,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube_client::Client;
 use perennial_core::catalog::Component;
-use perennial_core::plan::Planner;
+use perennial_core::conditions::{self, Circumstances, Failure};
+use perennial_core::plan::{Planner, Step};
 use perennial_core::rules::Waiting;
 use perennial_x509::KeyPool;
 use tokio::sync::{Notify, watch as watch_channel};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::act::ActError;
 use crate::ask;
 use crate::brief;
 use crate::inject::Injector;
@@ -25,7 +27,7 @@ use crate::pass::{Clock, Keeper, PassError, Passed};
 use crate::self_test::{self, SelfTestError};
 use crate::service_ca;
 use crate::serving::{Base, Index, Serving};
-use crate::status::{self, Asking, Circumstances};
+use crate::status;
 use crate::tell::Teller;
 use crate::watch::{self, Watched};
 
@@ -84,9 +86,10 @@ impl<'c> Runner<'c> {
         let injector = serving.is_some().then(inject);
         metrics.count_services(serving.as_ref().map(Serving::index));
         let services = serving.as_ref().map_or(Services::All, |serving| Services::Few(serving.index()));
-        let view = View { services, ..view };
+        // Its rights are for what is kept, and for what has to do with that.
+        let view = View { services, reads_unrelated: false, ..view };
         let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
-        let teller = Teller::new(planner.wiring().catalog, client.clone(), clock.clone());
+        let teller = Teller::new(planner, client.clone(), clock.clone());
         Runner {
             planner,
             client,
@@ -144,9 +147,11 @@ impl<'c> Runner<'c> {
                     (_, second) => second,
                 };
             }
-            if passed.is_ok() {
+            if let Ok(passed) = &passed {
                 self.serve(serving).await;
                 self.inject(injector).await;
+                // What Services wait for is known only now.
+                self.report(passed).await;
             }
             stop.send_replace(true);
             passed
@@ -384,20 +389,28 @@ impl<'c> Runner<'c> {
         for pending in &passed.report.waiting {
             debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
         }
-        let troubles = self.injector.iter().flat_map(Injector::troubles);
-        let circumstances = Circumstances {
-            observation: &passed.observation,
-            report: &passed.report,
-            failed: &passed.failed,
-            services: &self.services().map(|index| Asking::of(&index)).unwrap_or_default(),
-            troubles: &troubles.map(|text| Trouble::new(service_ca::NAMESPACE, text)).collect::<Vec<_>>(),
+        let catalog = self.planner.wiring().catalog;
+        let injecting = self.injector.iter().flat_map(Injector::troubles);
+        let injecting = injecting.map(|text| Trouble::new(service_ca::NAMESPACE, text));
+        let troubles: Vec<Trouble> = passed.observation.troubles.iter().cloned().chain(injecting).collect();
+        let failure = |(step, error): &(Step, ActError)| Failure {
+            names: step.names(catalog).into_iter().collect(),
+            why: error.to_string(),
         };
-        self.listeners.0.held_back(passed).await;
+        let failed: Vec<Failure> = passed.failed.iter().map(failure).collect();
+        let circumstances = Circumstances {
+            snapshot: &passed.observation.snapshot,
+            report: &passed.report,
+            failed: &failed,
+            services: &self.services().map(|index| index.summary()).unwrap_or_default(),
+            troubles: &troubles,
+            rotation_base: passed.observation.rotation_base.as_deref(),
+        };
         let mut told = BTreeSet::new();
         for component in KEPT {
-            let other = status::other_writer(self.planner, component, &passed.report);
+            let other = conditions::other_writer(catalog, component, &passed.report);
             self.tell_other(component, other).await;
-            let claims = match (other, status::claims(self.planner, component, &circumstances)) {
+            let claims = match (other, conditions::claims(self.planner, component, &circumstances)) {
                 (Some(other), _) => vec![status::stands_back(other)],
                 (None, Some(mut claims)) => {
                     told.insert(component.owner());
@@ -405,7 +418,7 @@ impl<'c> Runner<'c> {
                     claims
                 }
                 // Until it is known which Services there are, the service CA waits; why that is not known is told.
-                (None, None) => match status::troubled(self.planner.wiring().catalog, component, &passed.observation) {
+                (None, None) => match conditions::troubled(catalog, component, &passed.observation.troubles) {
                     Some(claim) if self.is_ours_to_tell(component).await => {
                         told.insert(component.owner());
                         vec![claim]

@@ -133,7 +133,7 @@ impl<'c> Serving<'c> {
         // Who was served before it began once more is not heard of as somebody new.
         self.index.names().into_iter().for_each(|name| queue.add(name));
         let mut under_way: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
-        let mut is_known = false;
+        let (mut is_known, mut needed_attention) = (false, false);
         info!("Starting serving certificates");
         loop {
             self.index.due((self.clock)()).into_iter().for_each(|name| queue.add(name));
@@ -163,6 +163,11 @@ impl<'c> Serving<'c> {
                         is_new
                     });
                 }
+            }
+            // That Services begin or cease to wait is a condition of the component: the next pass writes it.
+            if queue.is_idle() && needed_attention != self.index.needs_attention() {
+                needed_attention = !needed_attention;
+                self.known.notify_one();
             }
             let due = Instant::now() + self.wait();
             let due = queue.due().map_or(due, |retry| retry.min(due));

@@ -10,31 +10,30 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube_client::Client;
 use perennial_api::pki;
 use perennial_core::catalog::{Catalog, Component, Day, Signer};
-use perennial_core::plan::{Action, Pending, Step};
+use perennial_core::conditions::{self, component_named};
+use perennial_core::plan::{Action, Issue, Planner, Report, Step};
 use perennial_core::policy::Policy;
-use perennial_core::rules::{Observed, Reason, Waiting};
-use perennial_core::service_ca::Rotation;
-use perennial_core::snapshot::Slot;
+use perennial_core::rules::{Observed, Reason};
+use perennial_core::service_ca::{self, Rotation};
 use perennial_core::warning::{KeyWarning, policy_warnings};
 use tracing::{debug, info, warn};
 
 use crate::act::{ActError, Done};
+use crate::brief;
 use crate::event::{self, Told};
 use crate::key_policy::{PolicyObject, PolicyProblem};
 use crate::objects::{Kind, ObjectRef, Objects, Seen};
 use crate::observe::{KEPT, Observation};
-use crate::pass::{Clock, Listener, Passed};
-use crate::read;
+use crate::pass::{Clock, Listener};
+use crate::{read, status};
 
 /// Tells by events and by the log.
 pub struct Teller<'c> {
-    catalog: &'c Catalog,
+    planner: &'c Planner<'c>,
     client: Client,
     clock: Clock,
     /// What was told last of objects that were not written since, and when.
     said: Mutex<Said>,
-    /// What was told last of rotations that are held back.
-    held_back: Mutex<BTreeMap<Slot, String>>,
     /// What was told last of the PKI resource.
     policy: Mutex<PolicyTold>,
 }
@@ -65,10 +64,13 @@ struct Message<'m> {
 }
 
 impl<'c> Teller<'c> {
-    /// Tells about the certificates of a catalog.
-    pub fn new(catalog: &'c Catalog, client: Client, clock: Clock) -> Teller<'c> {
-        let (said, held_back, policy) = Default::default();
-        Teller { catalog, client, clock, said, held_back, policy }
+    /// Tells about the certificates of a planner's catalog.
+    pub fn new(planner: &'c Planner<'c>, client: Client, clock: Clock) -> Teller<'c> {
+        Teller { planner, client, clock, said: Mutex::default(), policy: Mutex::default() }
+    }
+
+    fn catalog(&self) -> &'c Catalog {
+        self.planner.wiring().catalog
     }
 
     /// That somebody else keeps a component, which is therefore left alone.
@@ -80,24 +82,26 @@ impl<'c> Teller<'c> {
         }
     }
 
-    /// That somebody asks for a rotation which waits for those who have not come to the last one. It may wait for a year, so it is told
-    /// once.
-    pub(crate) async fn held_back(&self, passed: &Passed) {
-        let mut waiting = BTreeMap::new();
-        for pending in &passed.report.waiting {
-            let Some(text) = held_back(pending) else { continue };
-            let was_said =
-                self.held_back.lock().unwrap_or_else(PoisonError::into_inner).get(&pending.slot) == Some(&text);
-            if !was_said {
-                let object = &ObjectRef::secret(pending.slot.object());
-                let (seen, reason) = (passed.observation.objects.get(object), "RotationHeldBack");
-                let component = component_named(self.catalog, pending.name);
-                let message = Message { object, seen, component, is_warning: true, reason, text: text.clone() };
-                self.emit(message).await;
-            }
-            waiting.insert(pending.slot.clone(), text);
+    /// Says before a forced rotation of the service CA which clients lose trust by it and until when: as an event, and as a
+    /// condition of the component.
+    async fn announce_forced(&self, observation: &Observation, issue: &Issue) {
+        let Reason::Forced { reason } = &issue.reason else { return };
+        let snapshot = &observation.snapshot;
+        let clients = service_ca::clients(self.planner, snapshot, true);
+        let named: Vec<String> = clients.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "Rotating the service CA now for the reason {reason:?}: {}. `perennial consumers service-ca` lists the pods to restart",
+            named.join("; ")
+        );
+        let object = &ObjectRef::secret(issue.slot.object());
+        let (seen, component) = (observation.objects.get(object), Some(Component::ServiceCa));
+        let is_warning = clients.iter().any(|it| it.accept_until.is_none());
+        self.emit(Message { object, seen, component, is_warning, reason: "ServiceCARotationForced", text }).await;
+        let claims = [conditions::previous_ca(&clients)];
+        if let Err(error) = status::report(&self.client, Component::ServiceCa, &claims, (self.clock)()).await {
+            let error = brief(&error);
+            warn!(error, "failed to report the clients of the previous service CA before the rotation");
         }
-        *self.held_back.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
     }
 
     /// Reports what keeps the PKI resource from being applied, and which of its keys are doubtful: once for each change.
@@ -129,8 +133,8 @@ impl<'c> Teller<'c> {
             return;
         }
         let of_component = |component: Component| {
-            let rows = self.catalog.rows.iter().filter(move |row| row.day == Day::Two && row.component == component);
-            rows.flat_map(|row| policy_warnings(self.catalog, &policy, row)).collect::<BTreeSet<KeyWarning>>()
+            let rows = self.catalog().rows.iter().filter(move |row| row.day == Day::Two && row.component == component);
+            rows.flat_map(|row| policy_warnings(self.catalog(), &policy, row)).collect::<BTreeSet<KeyWarning>>()
         };
         let doubtful: Vec<(Component, BTreeSet<KeyWarning>)> = kept.iter().map(|it| (*it, of_component(*it))).collect();
         let all: BTreeSet<KeyWarning> = doubtful.iter().flat_map(|(_, warnings)| warnings.clone()).collect();
@@ -205,7 +209,7 @@ impl<'c> Teller<'c> {
         let (namespace, name) = (&object.name.namespace, &object.name.name);
         let (reason, what, why) = match &step.action {
             Action::Issue(issue) => {
-                let row = self.catalog.row(issue.row);
+                let row = self.catalog().row(issue.row);
                 let why = issue.reason.to_string();
                 match row.is_some_and(|row| row.signer == Signer::Itself) {
                     true => ("SignerUpdateRequired", "signing cert/key pair", why),
@@ -283,11 +287,24 @@ impl<'c> Teller<'c> {
     }
 
     fn component(&self, step: &Step) -> Option<Component> {
-        step.names(self.catalog).into_iter().find_map(|name| component_named(self.catalog, name))
+        step.names(self.catalog()).into_iter().find_map(|name| component_named(self.catalog(), name))
     }
 }
 
 impl Listener for Teller<'_> {
+    fn decided<'a>(&'a self, observation: &'a Observation, report: &'a Report) -> BoxFuture<'a, ()> {
+        let issues = report.steps.iter().filter_map(|step| match &step.action {
+            Action::Issue(issue) if issue.row == service_ca::ROW => Some(issue),
+            _ => None,
+        });
+        let issue = issues.into_iter().next();
+        Box::pin(async move {
+            if let Some(issue) = issue {
+                self.announce_forced(observation, issue).await;
+            }
+        })
+    }
+
     fn begins<'a>(&'a self, step: &'a Step, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(self.announce(step, objects))
     }
@@ -299,27 +316,6 @@ impl Listener for Teller<'_> {
     fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, objects: &'a Objects) -> BoxFuture<'a, ()> {
         Box::pin(self.complain(step, error, objects))
     }
-}
-
-/// Whose a row or bundle is.
-pub(crate) fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
-    let row = catalog.row(name).map(|row| row.component);
-    row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
-}
-
-/// Why a rotation that somebody asks for is held back, and what can be done about it; none where it is not.
-pub(crate) fn held_back(pending: &Pending) -> Option<String> {
-    let Waiting::Unrefreshed { since, until } = pending.waiting else { return None };
-    let name = pending.slot.object_text();
-    let asked = match &pending.reason {
-        Some(Reason::Forced { reason }) => format!(" for the reason {reason:?}"),
-        _ => String::new(),
-    };
-    Some(format!(
-        "the rotation of {name}{asked} waits until {until}: whoever was not restarted since the last one, of {since}, may know only what \
-         was there before. `perennial consumers service-ca` lists them; `perennial rotate service-ca --reason REASON --yes` \
-         does not wait for them"
-    ))
 }
 
 /// What is told of a rotation of the service CA.

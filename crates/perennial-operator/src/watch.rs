@@ -15,7 +15,7 @@ use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
 use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki;
-use perennial_core::catalog::{Instance, ObjectName};
+use perennial_core::catalog::{Component, Instance, ObjectName};
 use perennial_core::snapshot::Snapshot;
 use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use tracing::{debug, info, warn};
 
 use crate::brief;
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
+use crate::observe::related;
 use crate::rbac::Kept;
 
 /// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
@@ -36,6 +37,7 @@ pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,
+    control_plane: bool,
     service_ca: bool,
     /// The version of the PKI resource.
     pki: Option<&'static str>,
@@ -49,9 +51,10 @@ impl Watched {
         let kept = Kept::of(wiring.catalog, &snapshot.settings);
         let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
         let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
-        let base = ROTATION_BASE.of(&Instance::Cluster);
-        let maps = maps.map(|slot| slot.object()).chain([base]).collect();
-        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, service_ca, pki }
+        let control_plane = related(wiring.catalog, &snapshot.settings).contains(&Component::KubeApiserver);
+        let base = control_plane.then(|| ROTATION_BASE.of(&Instance::Cluster));
+        let maps = maps.map(|slot| slot.object()).chain(base).collect();
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, control_plane, service_ca, pki }
     }
 }
 
@@ -73,8 +76,10 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     changes.push(whole::<Infrastructure>(&client));
     changes.push(whole::<Network>(&client));
     changes.push(whole::<FeatureGate>(&client));
-    changes.push(whole::<KubeAPIServer>(&client));
-    changes.push(whole::<KubeControllerManager>(&client));
+    if watched.control_plane {
+        changes.push(whole::<KubeAPIServer>(&client));
+        changes.push(whole::<KubeControllerManager>(&client));
+    }
     if watched.service_ca {
         changes.push(specified::<ServiceCA>(&client));
     }

@@ -73,17 +73,19 @@ impl KeyPool {
 
     fn with_generator(threads: NonZeroUsize, generate: Generate, priority: Priority) -> io::Result<KeyPool> {
         // Dropped on an early return, which ends the threads already started.
-        let pool = KeyPool { shared: Arc::new(Shared { generate, state: Mutex::default(), wake: Condvar::new() }) };
+        let state = Mutex::new(State { priority, ..State::default() });
+        let pool = KeyPool { shared: Arc::new(Shared { generate, state, wake: Condvar::new() }) };
         for number in 0..threads.get() {
             let shared = Arc::clone(&pool.shared);
-            thread::Builder::new().name(format!("keygen-{number}")).spawn(move || {
-                if priority == Priority::Idle {
-                    lower_priority();
-                }
-                shared.work();
-            })?;
+            thread::Builder::new().name(format!("keygen-{number}")).spawn(move || shared.work())?;
         }
         Ok(pool)
+    }
+
+    /// Makes the keys that are begun from now on at idle priority, as those of [`KeyPool::new`].
+    pub fn become_idle(&self) {
+        self.shared.lock().priority = Priority::Idle;
+        self.shared.wake.notify_all();
     }
 
     /// Queues one RSA key. An ECDSA key takes microseconds: it is made when it is waited for.
@@ -150,9 +152,10 @@ impl PendingKey {
 }
 
 /// Who comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Priority {
     /// Nobody waits.
+    #[default]
     Normal,
     /// Everybody else.
     Idle,
@@ -174,6 +177,7 @@ struct State {
     running: Vec<Running>,
     started: u64,
     closed: bool,
+    priority: Priority,
 }
 
 #[derive(Debug)]
@@ -198,7 +202,8 @@ type Outcome = (usize, Result<GeneratedKey, KeyError>);
 
 impl Shared {
     fn work(&self) {
-        while let Some((id, spec)) = self.next_attempt() {
+        let mut own = Priority::Normal;
+        while let Some((id, spec)) = self.next_attempt(&mut own) {
             let result = attempt(self.generate, spec);
             // Where the job is gone, another attempt has won, and this key is dropped.
             let job = self.lock().finish(id);
@@ -209,12 +214,20 @@ impl Shared {
         }
     }
 
-    /// Waits for something to do; none means that the pool is closed.
-    fn next_attempt(&self) -> Option<(u64, KeySpec)> {
+    /// Waits for something to do, at the priority of the pool; none means that the pool is closed.
+    fn next_attempt(&self, own: &mut Priority) -> Option<(u64, KeySpec)> {
         // Dropped after the lock is.
         let mut forgotten = Vec::new();
         let mut state = self.lock();
         while !state.closed {
+            // A thread never comes back from idle priority: that takes a privilege.
+            if state.priority == Priority::Idle && *own == Priority::Normal {
+                drop(state);
+                lower_priority();
+                *own = Priority::Idle;
+                state = self.lock();
+                continue;
+            }
             if let Some(attempt) = state.next_attempt(&mut forgotten) {
                 return Some(attempt);
             }
@@ -462,11 +475,16 @@ mod tests {
             assert!(Instant::now() < deadline, "policy is {:?}", policy_of("keygen-8"));
             thread::yield_now();
         }
-        let _eager = KeyPool::eager(NonZeroUsize::new(11).unwrap()).unwrap();
+        let eager = KeyPool::eager(NonZeroUsize::new(11).unwrap()).unwrap();
         while policy_of("keygen-10").is_none() {
             assert!(Instant::now() < deadline, "it has not started");
             thread::yield_now();
         }
         assert_eq!(policy_of("keygen-10").as_deref(), Some("0"), "who is waited for does not stand back");
+        eager.become_idle();
+        while policy_of("keygen-10").as_deref() != Some("5") {
+            assert!(Instant::now() < deadline, "policy is {:?}", policy_of("keygen-10"));
+            thread::yield_now();
+        }
     }
 }

@@ -6,12 +6,14 @@ use std::time::Duration;
 use anyhow::Context;
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
-use perennial_core::catalog::TimeScale;
+use perennial_core::catalog::{Catalog, TimeScale};
 use perennial_core::wiring::Wiring;
 use perennial_operator::brief;
 use perennial_operator::observe::{Observation, View, observe};
+use perennial_operator::timeout::{Limit, limited};
 use tokio::runtime::Runtime;
 
+use crate::span::Span;
 use crate::{clock, talk};
 
 /// Which cluster, and as whom.
@@ -29,11 +31,15 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     service_domain: String,
 
-    /// Only these components; the others are left alone [default: all of them]
+    /// How long a request may take before the command fails; `perennial run` without --once tries again instead
+    #[arg(long, value_name = "SPAN", value_parser = parse_request_timeout, default_value = "30s")]
+    request_timeout: Duration,
+
+    /// Manage only these components [default: all of them]
     #[arg(long, value_name = "COMPONENTS", value_delimiter = ',', value_parser = COMPONENTS, help_heading = KEEPING)]
     controllers: Vec<String>,
 
-    /// Keep this component although another operator writes its objects; again for more
+    /// Manage this component although another operator writes its objects; repeat it for more
     #[arg(long, value_name = "COMPONENT", value_parser = COMPONENTS, help_heading = KEEPING)]
     take_over: Vec<String>,
 
@@ -42,11 +48,19 @@ pub(crate) struct ClusterArgs {
     time_scale: TimeScale,
 }
 
-/// Who decides what, so that those who only look see what the operator sees.
-const KEEPING: &str = "What is kept, and how (the same for the operator and for those who look)";
+/// Commands that only look see what the operator sees where both are given the same.
+const KEEPING: &str = "Scope (pass the same values as to the operator)";
 
 /// As `perennial_operator::observe::KEPT` has them; a test compares.
 pub(crate) const COMPONENTS: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "service-ca"];
+
+fn parse_request_timeout(text: &str) -> Result<Duration, String> {
+    let span: Span = text.parse()?;
+    match Duration::try_from(span.0) {
+        Ok(within) if !within.is_zero() => Ok(within),
+        _ => Err("a request needs some time, such as 30s".to_owned()),
+    }
+}
 
 fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
     let divisor: u32 =
@@ -55,16 +69,38 @@ fn parse_time_scale(text: &str) -> Result<TimeScale, String> {
 }
 
 impl ClusterArgs {
-    /// A client of the cluster.
+    /// Returns a client for a command that somebody waits for: it fails within the request timeout, with the address and the cause.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        self.limited(Limit { within: self.request_timeout, retries: true }).await
+    }
+
+    /// Returns the same, which does not ask again where the server says to come back later.
+    pub(crate) async fn client_asking_once(&self) -> anyhow::Result<Client> {
+        self.limited(Limit { within: self.request_timeout, retries: false }).await
+    }
+
+    /// Returns a client for the operator, which waits for its cluster as long as it takes.
+    pub(crate) async fn patient_client(&self) -> anyhow::Result<Client> {
         Client::try_from(self.config().await?).context("failed to make a client")
     }
 
-    /// The same, which is told at once where it should come back later, and does not do so by itself.
-    pub(crate) async fn client_asking_once(&self) -> anyhow::Result<Client> {
+    /// Returns why the server does not serve, if it does not within this time.
+    pub(crate) async fn unserved(&self, within: Duration) -> anyhow::Result<Option<String>> {
+        let client = self.limited(Limit { within, retries: true }).await?;
+        Ok(match client.apiserver_version().await {
+            // Whatever it says, it is there.
+            Ok(_) | Err(kube_client::Error::Api(_)) => None,
+            Err(error) => Some(brief(&error)),
+        })
+    }
+
+    async fn limited(&self, limit: Limit) -> anyhow::Result<Client> {
         let mut config = self.config().await?;
         config.default_retry = false;
-        Client::try_from(config).context("failed to make a client")
+        config.connect_timeout = Some(limit.within);
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).context("failed to make a client")?;
+        Ok(limited(client, server.trim_end_matches('/').to_owned(), limit))
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
@@ -86,6 +122,17 @@ impl ClusterArgs {
         Ok(config)
     }
 
+    /// Whether a row is what was asked about: all of them are, unless some components were chosen.
+    pub(crate) fn asks_about(&self, row: &str) -> bool {
+        let component = Catalog::builtin().row(row).map(|row| row.component.owner());
+        self.controllers.is_empty() || component.is_some_and(|it| self.controllers.iter().any(|kept| kept == it))
+    }
+
+    /// The components that a person chose; none where nobody chose.
+    pub(crate) fn controllers(&self) -> &[String] {
+        &self.controllers
+    }
+
     /// How the cluster is looked at.
     pub(crate) fn view(&self) -> View {
         let mut view = View { service_domain: self.service_domain.clone(), ..View::default() };
@@ -105,7 +152,7 @@ impl ClusterArgs {
             anyhow::Ok(observe(&client, wiring, &self.view(), clock::now()).await)
         });
         let observation =
-            observed?.map_err(|error| anyhow::anyhow!("failed to look at the cluster: {}", brief(&error)))?;
+            observed?.map_err(|error| anyhow::anyhow!("failed to read the cluster: {}", brief(&error)))?;
         observation.snapshot.check(wiring)?;
         observation.troubles.iter().for_each(|trouble| talk::line(format_args!("warning: {trouble}")));
         Ok(observation)
@@ -151,6 +198,20 @@ mod tests {
         assert!(one.is_superset(&usual) && one.contains("kube-controller-manager") && !one.contains("kube-apiserver"));
         assert!(one.contains("service-ca"));
         assert_eq!(alone(&["--controllers", "kube-apiserver,kube-controller-manager,service-ca"]), usual);
+    }
+
+    #[test]
+    fn findings_are_about_the_components_that_were_chosen() {
+        let asks = |arguments: &[&str], row: &str| {
+            let arguments = std::iter::once("perennial").chain(arguments.iter().copied());
+            Command::try_parse_from(arguments).unwrap().cluster.asks_about(row)
+        };
+        for row in ["signing-key", "service-serving", "aggregator-client"] {
+            assert!(asks(&[], row), "{row}");
+        }
+        let chosen = ["--controllers", "service-ca"];
+        assert!(asks(&chosen, "signing-key") && asks(&chosen, "service-serving"));
+        assert!(!asks(&chosen, "aggregator-client"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The log of what runs for long: on stderr, for people or for machines.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
 use tracing::Metadata;
@@ -18,14 +18,16 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Starts to log. `RUST_LOG` chooses what is told; by default everything of ours that people want to know.
-pub(crate) fn start(format: Format) {
+/// Starts to log, by default as text on a terminal and else as JSON. `RUST_LOG` chooses what is told; by default everything of
+/// ours that people want to know.
+pub(crate) fn start(format: Option<Format>) {
+    let usual = if io::stderr().is_terminal() { Format::Text } else { Format::Json };
     let chosen = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,perennial=info,perennial_operator=info"));
     let filter = chosen.and(filter_fn(is_harmless));
     let lines = fmt::layer().with_writer(io::stderr);
     // Whoever has started one before keeps it.
-    let _ = match format {
+    let _ = match format.unwrap_or(usual) {
         Format::Text => registry().with(lines.with_target(false).compact().with_filter(filter)).try_init(),
         Format::Json => {
             let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);

@@ -1,5 +1,6 @@
 //! The `perennial` command: reads arguments, calls the command, turns its outcome into an exit code.
 
+mod arguments;
 mod clock;
 mod cluster;
 mod commands;
@@ -19,13 +20,14 @@ mod up;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::commands::Cli;
 use crate::exit::Stdout;
 
 fn main() -> ExitCode {
+    let cli = match arguments::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(code) => return code,
+    };
     let mut out = Stdout::default();
-    let done = Cli::parse().run(clock::now(), &mut out);
+    let done = cli.run(clock::now(), &mut out);
     exit::code(done.and_then(|found| Ok(out.flush().map(|()| found)?)))
 }

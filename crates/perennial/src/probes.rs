@@ -12,10 +12,10 @@ use axum::Router;
 use axum::extract::Extension;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use futures_util::future::BoxFuture;
 use kube_client::Client;
-use perennial_apiserver::listen::{self, Authenticator, Presented, Settings, User};
+use perennial_apiserver::listen::{self, Authenticator, Limits, Presented, Settings, User};
 use perennial_operator::brief;
 use perennial_operator::callers::{Caller, Callers};
 use perennial_operator::metrics::Metrics;
@@ -31,20 +31,31 @@ const PATH: &str = "/metrics";
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProbeArgs {
     /// Where to serve /metrics, /livez and /readyz; off this machine with TLS, and metrics for those who may read them
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943", conflicts_with = "once")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9943")]
     metrics: SocketAddr,
 
     /// Serve them with TLS, and ask who they are for, on this machine, too
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long)]
     metrics_tls: bool,
 
     /// The certificate to serve metrics with, in PEM; read again when it changes [default: one that signs itself]
-    #[arg(long, value_name = "FILE", requires = "metrics_key", conflicts_with = "once")]
+    #[arg(long, value_name = "FILE", requires = "metrics_key")]
     metrics_cert: Option<PathBuf>,
 
     /// The key of --metrics-cert
-    #[arg(long, value_name = "FILE", requires = "metrics_cert", conflicts_with = "once")]
+    #[arg(long, value_name = "FILE", requires = "metrics_cert")]
     metrics_key: Option<PathBuf>,
+}
+
+/// The flags of [`ProbeArgs`], for a command that returns before anybody could ask.
+pub(crate) const FLAGS: [&str; 4] = ["metrics", "metrics_tls", "metrics_cert", "metrics_key"];
+
+/// Who may read metrics where they are not for everybody on this machine.
+pub(crate) enum Readers {
+    /// Those whom the cluster knows by their token, and allows to.
+    OfCluster(Client),
+    /// Everybody whom this authenticator knows.
+    Known(Arc<dyn Authenticator>),
 }
 
 impl ProbeArgs {
@@ -85,7 +96,7 @@ impl Probes {
     }
 
     /// Answers until it is dropped.
-    pub(crate) async fn serve(self, metrics: Arc<Metrics<'static>>, client: Client) -> anyhow::Result<()> {
+    pub(crate) async fn serve(self, metrics: Arc<Metrics<'static>>, readers: Readers) -> anyhow::Result<()> {
         let (living, ready) = (metrics.clone(), metrics.clone());
         let app = Router::new()
             .route("/livez", get(async move || probe(living.is_alive(), "no pass has ended for ten minutes")))
@@ -94,10 +105,16 @@ impl Probes {
             let app = app.route(PATH, get(async move || text(&metrics)));
             return Ok(axum::serve(self.listener, app).await?);
         };
-        let callers = Arc::new(Callers::new(client, Arc::new(clock::now)));
-        let doorkeeper = Doorkeeper { callers: callers.clone() };
-        let guarded = get(async move |Extension(user): Extension<User>| guarded(&callers, user, &metrics).await);
-        let settings = Settings::new(tls.subscribe(), doorkeeper);
+        let (authenticator, guarded): (Arc<dyn Authenticator>, MethodRouter) = match readers {
+            Readers::OfCluster(client) => {
+                let callers = Arc::new(Callers::new(client, Arc::new(clock::now)));
+                let doorkeeper = Doorkeeper { callers: callers.clone() };
+                let answer = async move |Extension(user): Extension<User>| guarded(&callers, user, &metrics).await;
+                (Arc::new(doorkeeper), get(answer))
+            }
+            Readers::Known(authenticator) => (authenticator, get(async move || text(&metrics))),
+        };
+        let settings = Settings { tls: tls.subscribe(), authenticator, limits: Limits::default() };
         let serving = listen::serve(self.listener, app.route(PATH, guarded), settings, std::future::pending());
         tokio::select! {
             () = serving => bail!("metrics are not served any more"),

@@ -33,6 +33,11 @@ struct Header {
 const LAST_YEAR: &str = "9000-01-01T00:00:00Z";
 
 impl From {
+    /// Whether a row is what was asked about: all of them are, unless some components were chosen.
+    pub(crate) fn asks_about(&self, row: &str) -> bool {
+        self.path.is_some() || self.cluster.asks_about(row)
+    }
+
     /// The snapshot, complete.
     pub(crate) fn read(&self, wiring: &Wiring<'_>) -> anyhow::Result<Snapshot> {
         let Some(path) = &self.path else { return Ok(self.cluster.observe(wiring)?.snapshot) };

@@ -102,10 +102,12 @@ fn one_certificate_is_shown_with_what_depends_on_it() {
     assert_eq!(verifiers, ["consumer of the service CA"]);
     // By the name of its Secret too.
     assert_eq!(about("signing-key").0, ["service-ca"]);
+    assert_eq!(about("openshift-service-ca/signing-key").0, ["service-ca"]);
 
     let (_, stderr, code) = texts(&perennial(&["certs", "--catalog", "nothing"]));
     assert_eq!(code, 1);
-    assert!(stderr.contains("no certificate is called \"nothing\": there are admin-kubeconfig-signer"), "{stderr}");
+    assert!(stderr.contains("nothing is called \"nothing\"; the nearest names are "), "{stderr}");
+    assert_eq!(stderr.matches(',').count() + stderr.matches(" and ").count(), 2, "three of them: {stderr}");
 }
 
 #[test]
@@ -144,4 +146,43 @@ fn a_reader_that_stops_early_is_no_failure() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+/// The commands that there are.
+fn commands() -> Vec<String> {
+    let (help, ..) = texts(&perennial(&["--help"]));
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_help_lists_exit_codes_and_keeps_examples_in_one_line() {
+    use std::process::Command;
+    assert!(commands().len() > 10);
+    for command in commands().iter().filter(|it| *it != "help") {
+        let help = |columns: &str| {
+            let mut called = Command::new(env!("CARGO_BIN_EXE_perennial"));
+            let (stdout, _, code) = texts(&called.args([command, "--help"]).env("COLUMNS", columns).output().unwrap());
+            assert_eq!(code, 0);
+            stdout
+        };
+        let (narrow, wide) = (help("50"), help("500"));
+        assert!(narrow.contains("\nExit codes:\n  0   "), "{command}: {narrow}");
+        let begin = |text: &str| text.find("\nExamples:").or_else(|| text.find("\nExit codes:")).unwrap();
+        let after = |text: &str| text[begin(text)..].to_owned();
+        assert_eq!(after(&narrow), after(&wide), "{command}");
+        // What is no example wraps as ever.
+        assert_ne!(narrow, wide, "{command}");
+    }
+}
+
+#[test]
+fn an_unknown_command_is_answered_with_a_near_one_or_none() {
+    let (_, stderr, code) = texts(&perennial(&["status"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("unrecognized subcommand 'status'") && !stderr.contains("distrust"), "{stderr}");
+    let (_, stderr, code) = texts(&perennial(&["verfy"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("'verify'"), "{stderr}");
 }

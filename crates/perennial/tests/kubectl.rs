@@ -243,6 +243,196 @@ fn it_deletes(user: &User) {
     assert!(gone.contains("the server could not find the requested resource"), "{gone}");
 }
 
+#[test]
+fn kubectl_is_told_what_the_server_does_not_do() {
+    let user = User::new();
+    let refused = user.cannot("get pods --as bob", "");
+    assert!(refused.contains("users \"bob\" is forbidden: this API server does not impersonate users"), "{refused}");
+    assert!(user.cannot("auth can-i list secrets --as-group staff --as bob", "").contains("does not impersonate"));
+
+    user.does("run web --image=example.test/web");
+    let pods = user.does("get pods --no-headers");
+    assert_eq!(pods.split_whitespace().take(4).collect::<Vec<_>>(), ["web", "0/1", "Pending", "0"], "{pods}");
+    for (words, what) in [
+        ("logs web", "has no logs"),
+        ("logs -f web", "has no logs"),
+        ("exec web -- true", "cannot run a command"),
+        ("attach web", "cannot be attached to"),
+    ] {
+        let refused = user.cannot(words, "");
+        let expected = format!("pod \"web\" {what}: this API server has no nodes that run containers");
+        assert!(refused.contains(&expected), "kubectl {words}: {refused}");
+    }
+    // This one kubectl knows by itself.
+    let refused = user.cannot("port-forward web 8080:80", "");
+    assert!(refused.contains("pod is not running. Current status=Pending"), "{refused}");
+    let absent = user.cannot("logs nobody", "");
+    assert!(absent.contains("pods \"nobody\" not found"), "{absent}");
+    user.does("create deployment web --image=example.test/web");
+    let refused = user.cannot("scale deployment web --replicas=3", "");
+    assert!(refused.contains("deployments.apps \"web\" cannot be scaled: this API server has no nodes"), "{refused}");
+}
+
+#[test]
+fn kubectl_explains_fields() {
+    let user = User::new();
+    for (of, expected) in [
+        ("secret", &["KIND: Secret", "FIELDS:", "stringData", "map[string]string", "ObjectMeta"][..]),
+        ("secret.metadata.labels", &["FIELD: labels <map[string]string>", "organize and categorize"]),
+        ("pods.spec.containers.env.valueFrom", &["configMapKeyRef", "ConfigMapKeySelector"]),
+        ("crd.spec.versions.schema", &["openAPIV3Schema", "JSONSchemaProps"]),
+        ("deployment.spec.strategy", &["rollingUpdate", "RollingUpdateDeployment"]),
+        ("leases.coordination.k8s.io", &["GROUP: coordination.k8s.io", "LeaseSpec"]),
+        ("pki", &["GROUP: config.openshift.io", "metadata", "ObjectMeta", "spec"]),
+        ("pki.metadata.name", &["FIELD: name <string>"]),
+        ("pki.spec.defaults.key", &["algorithm", "-required-", "enum: RSA, ECDSA"]),
+        ("serviceca.spec", &["unsupportedConfigOverrides"]),
+    ] {
+        let explained: Vec<String> = user
+            .does(&format!("explain {of}"))
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        let explained = explained.join("\n");
+        for text in expected {
+            assert!(explained.contains(text), "kubectl explain {of}: {text} is not in\n{explained}");
+        }
+    }
+}
+
+#[test]
+fn every_documented_patch_is_accepted() {
+    let user = User::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![root.join("README.md")];
+    for part in fs::read_dir(root.join("docs")).unwrap() {
+        pages.extend(fs::read_dir(part.unwrap().path()).unwrap().map(|page| page.unwrap().path()));
+    }
+    let mut patches = Vec::new();
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|it| it == "md")) {
+        let text = fs::read_to_string(page).unwrap().replace("\\\n", " ");
+        let commands =
+            text.lines().map(|line| line.trim_start_matches("$ ")).filter(|line| line.starts_with("kubectl patch "));
+        patches.extend(commands.map(ToOwned::to_owned));
+    }
+    assert!(!patches.is_empty(), "the pages have none");
+    // Both resources that people are told to patch, whatever the pages show.
+    patches.push(
+        "kubectl patch featuregate cluster --type=merge -p '{\"spec\":{\"featureSet\":\"CustomNoUpgrade\"}}'"
+            .to_owned(),
+    );
+    for patch in patches {
+        let kubectl = program("kubectl").unwrap_or_else(|error| panic!("{error}"));
+        let mut shell = Command::new("sh");
+        shell.env("KUBECONFIG", &user.kubeconfig).env("KUBECACHEDIR", user.top.path().join("cache"));
+        let patched = shell.args(["-c", &patch.replacen("kubectl", kubectl.to_str().unwrap(), 1)]).output().unwrap();
+        assert!(patched.status.success(), "{patch}: {}", String::from_utf8_lossy(&patched.stderr));
+    }
+}
+
+/// What openssl says about the certificate of a server, which a client asks for under a name.
+fn openssl_connects(address: &str, ca: &Path, check: [&str; 2]) -> Result<(), String> {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-connect", address, "-verify_return_error", "-CAfile"]).arg(ca).args(check);
+    let said = openssl.stdin(Stdio::null()).output().unwrap();
+    if said.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&said.stderr).into_owned()) }
+}
+
+#[test]
+fn a_server_on_another_address_has_a_certificate_for_it_and_for_further_names() {
+    let top = directory();
+    let data = top.path().join("data");
+    // Without a name, the certificate is for localhost alone.
+    let user = User::new();
+    let ca = top.path().join("ca.crt");
+    let write_ca = |user: &User| {
+        let words = "config view --raw -o jsonpath={.clusters[0].cluster.certificate-authority-data}";
+        fs::write(&ca, BASE64_STANDARD.decode(user.does(words)).unwrap()).unwrap();
+    };
+    let address = |user: &User| {
+        let url = user.does("config view -o jsonpath={.clusters[0].cluster.server}");
+        url.strip_prefix("https://").unwrap().to_owned()
+    };
+    write_ca(&user);
+    assert_eq!(openssl_connects(&address(&user), &ca, ["-verify_hostname", "localhost"]), Ok(()));
+    assert!(openssl_connects(&address(&user), &ca, ["-verify_hostname", "lab.test"]).is_err());
+    drop(user);
+
+    let names = ["--listen", "127.0.0.2:0", "--tls-san", "lab.test,192.0.2.7", "--tls-san", "2001:db8::7"];
+    let running = Up::start(&data, &names);
+    let user = User { kubeconfig: running.kubeconfig(), _running: Some(running), top: directory() };
+    write_ca(&user);
+    let address = address(&user);
+    assert!(address.starts_with("127.0.0.2:"), "{address}");
+    for check in [
+        ["-verify_hostname", "localhost"],
+        ["-verify_hostname", "lab.test"],
+        ["-verify_ip", "127.0.0.2"],
+        ["-verify_ip", "127.0.0.1"],
+        ["-verify_ip", "192.0.2.7"],
+        ["-verify_ip", "2001:db8::7"],
+    ] {
+        assert_eq!(openssl_connects(&address, &ca, check), Ok(()), "{check:?}");
+    }
+    assert!(openssl_connects(&address, &ca, ["-verify_hostname", "other.test"]).is_err());
+    // kubectl needs no other name, and takes one that the certificate has.
+    assert_eq!(user.does("config view -o jsonpath={.clusters[0].cluster.tls-server-name}"), "");
+    user.does("get namespaces");
+    user.does("get namespaces --tls-server-name lab.test");
+    assert!(user.cannot("get namespaces --tls-server-name other.test", "").contains("other.test"));
+    // A new certificate for localhost brings a new one for all names.
+    let serial = |name: &str| {
+        let shown = Command::new("sh").args(["-c", &format!("openssl s_client -connect {address} </dev/null 2>/dev/null | openssl x509 -noout -serial -ext subjectAltName")]).output().unwrap();
+        let text = String::from_utf8(shown.stdout).unwrap();
+        assert!(text.contains(name), "{text}");
+        text
+    };
+    let before = serial("DNS:lab.test");
+    user.does(
+        "annotate secret localhost-serving-cert-certkey -n openshift-kube-apiserver perennial.dev/force-rotation=test",
+    );
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while serial("DNS:lab.test") == before {
+        assert!(std::time::Instant::now() < deadline, "it serves with the same certificate");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn metrics_with_tls_are_for_those_who_have_the_token() {
+    let top = directory();
+    let data = top.path().join("data");
+    let command = common::up::up(&data, &["--metrics", "127.0.0.1:0", "--metrics-tls", "--log-format", "json"]);
+    let running = Up::begin(command, "serving the Kubernetes API");
+    let lines = running.said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let url = lines.into_iter().find_map(|line| line["url"].as_str().map(ToOwned::to_owned)).unwrap();
+    assert!(url.starts_with("https://"), "{url}");
+    let token = fs::read_to_string(data.join("token")).unwrap();
+    let ask = |url: &str, token: Option<&str>| {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "--silent",
+            "--insecure",
+            "--max-time",
+            "30",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+            url,
+        ]);
+        if let Some(token) = token {
+            curl.args(["--header", &format!("Authorization: Bearer {token}")]);
+        }
+        String::from_utf8(curl.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(ask(&url, Some(token.trim())), "200");
+    assert_eq!(ask(&url, None), "401");
+    assert_eq!(ask(&url, Some("another")), "401");
+    assert_eq!(ask(&url.replace("/metrics", "/readyz"), None), "200");
+    assert!(running.stop("-TERM").success());
+}
+
 /// What kubectl makes without a file, and sends in the binary form of the API.
 const WITHOUT_A_FILE: &[&str] = &[
     "create deployment one --image=example.test/web:1 --port=8080 --replicas=0",

@@ -7,7 +7,7 @@ mod common {
     pub(crate) mod up;
 }
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use common::admin::{Administrator, Said};
@@ -92,7 +92,7 @@ fn what_the_policy_does_not_want_is_replaced_a_few_at_a_time() {
     let table: Vec<&str> = dry.out.lines().filter(|line| line.contains("RSA 2048   ECDSA P256")).collect();
     assert_eq!(table.len(), 3, "{}", dry.out);
     assert_eq!(dry.out.matches("forced rotation: March").count(), 2, "{}", dry.out);
-    assert!(dry.err.contains("asks for 2 of them now and for 1 when others are done"), "{}", dry.err);
+    assert!(dry.err.contains("asks for 2 new certificates, and for 1 more when these are done"), "{}", dry.err);
     assert!(!lab.admin.kubectl("get secrets -A -o json").contains("perennial.dev/force-rotation"), "nobody asked");
     assert_eq!(lab.noncompliant(), names(wanted));
 
@@ -104,17 +104,151 @@ fn what_the_policy_does_not_want_is_replaced_a_few_at_a_time() {
 
     // The same reason goes on with the others, and not with what was replaced for it.
     let rest = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "1", "--yes"]);
-    assert_eq!(rest.code, Some(0), "{}", rest.err);
-    assert_eq!(rest.out.matches("asked for a new certificate").count(), 2, "{}", rest.out);
-    assert_eq!(rest.out.matches("is as it should be").count(), 2, "{}", rest.out);
+    assert_eq!(rest.code, Some(0), "{}{}", rest.out, rest.err);
+    assert_eq!(rest.err.matches("asked for a new certificate").count(), 2, "{}", rest.err);
+    assert!(rest.out.ends_with("\n2 rotated, 0 already, 0 failed\n"), "{}", rest.out);
     assert_eq!(lab.noncompliant(), names([]));
 
-    // Another policy and the old reason: nothing is rotated twice for it.
+    // Another policy and the old reason: nothing is rotated twice for it, and that is said once.
     lab.want(&[]);
-    let again = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--yes"]);
-    assert_eq!(again.code, Some(3), "{}", again.out);
-    assert_eq!(again.err.matches("was rotated for this reason before").count(), 3, "{}", again.err);
+    for arguments in [&["--yes"][..], &[]] {
+        let again = lab.perennial(&[&["rotate", "--noncompliant", "--reason", "March"], arguments].concat());
+        assert_eq!(again.code, Some(1), "{}", again.out);
+        assert_eq!(again.err, "error: 3 certificates: not rotated: this reason was used; pass another --reason\n");
+    }
     assert_eq!(lab.noncompliant(), names(wanted));
+}
+
+/// Services with certificates of RSA keys.
+fn with_services(lab: &Lab, count: usize) {
+    lab.admin.kubectl("create namespace shop");
+    for number in 0..count {
+        let asks = json!({"service.beta.openshift.io/serving-cert-secret-name": format!("web-{number}-tls")});
+        let metadata = json!({"name": format!("web-{number}"), "namespace": "shop", "annotations": asks});
+        let spec = json!({"ports": [{"port": 443}]});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        lab.admin.kubectl_with("create -f -", &service.to_string());
+    }
+    lab.wait_until("every Service has a certificate", |items| {
+        items.iter().filter(|it| it["namespace"] == "shop" && it["state"] == "present").count() == count
+    });
+}
+
+/// The certificates of Services, by the Secret.
+fn served(lab: &Lab) -> BTreeMap<String, Value> {
+    let list: Value = serde_json::from_str(&lab.admin.kubectl("get secrets -n shop -o json")).unwrap();
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|it| (it["metadata"]["name"].as_str().unwrap().to_owned(), it["data"]["tls.crt"].clone())).collect()
+}
+
+/// How many differ.
+fn changed(one: &BTreeMap<String, Value>, other: &BTreeMap<String, Value>) -> usize {
+    assert!(one.keys().eq(other.keys()));
+    one.iter().filter(|(name, certificate)| other[*name] != **certificate).count()
+}
+
+#[test]
+fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_exact_count() {
+    const COUNT: usize = 12;
+    let lab = Lab::new();
+    with_services(&lab, COUNT);
+    let key = json!({"key": {"algorithm": "ECDSA", "ecdsa": {"curve": "P256"}}});
+    let categories = json!([{"category": "ServingCertificate", "certificate": key}]);
+    let patch = json!({"spec": {"categories": categories}}).to_string();
+    let patched = lab.admin.kubectl_words(&["patch", "pki", "cluster", "--type=merge", "-p", &patch], "");
+    assert_eq!(patched.code, Some(0), "{}", patched.err);
+    assert!(lab.noncompliant().contains("service-serving"));
+
+    // The serving certificates of the control plane stay as they are.
+    let before = served(&lab);
+    let all =
+        ["rotate", "--noncompliant", "--controllers", "service-ca", "--reason", "March", "--at-once", "3", "--yes"];
+    let rotated = lab.perennial(&all);
+    assert_eq!(rotated.code, Some(0), "{}{}", rotated.out, rotated.err);
+    assert!(rotated.out.ends_with("\n12 rotated, 0 already, 0 failed\n"), "{}", rotated.out);
+    assert!(!lab.noncompliant().contains("service-serving"));
+    let after = served(&lab);
+    assert_eq!(changed(&before, &after), COUNT);
+
+    // One of them, by its Secret: in a dry run, for real, and once more with the same reason.
+    let one = ["rotate", "shop/web-3-tls", "--reason", "copied"];
+    let dry = lab.perennial(&one);
+    assert_eq!(dry.code, Some(0), "{}{}", dry.out, dry.err);
+    assert!(
+        dry.out.contains("shop/web-3-tls") && dry.out.contains("1 write to make now, 0 waiting, 0 risks"),
+        "{}",
+        dry.out
+    );
+    assert!(dry.err.contains("dry run: --yes asks for 1 new certificate"), "{}", dry.err);
+    let done = lab.perennial(&[&one[..], &["--yes"]].concat());
+    assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
+    assert_eq!(done.out, "shop/web-3-tls: rotated\n1 rotated, 0 already, 0 failed\n");
+    let one_more = served(&lab);
+    assert_eq!(changed(&after, &one_more), 1);
+    for arguments in [&one[..], &[&one[..], &["--yes"]].concat()] {
+        let again = lab.perennial(arguments);
+        assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{}", again.out);
+        assert!(again.out.starts_with("shop/web-3-tls: not rotated: this reason was used"), "{}", again.out);
+        assert_eq!(again.out.lines().count(), 1);
+    }
+    assert_eq!(served(&lab), one_more);
+
+    // All of them, by the row: what was rotated for the reason before is counted, too.
+    let all = lab.perennial(&["rotate", "service-serving", "--reason", "copied", "--at-once", "4", "--yes"]);
+    assert_eq!(all.code, Some(0), "{}{}", all.out, all.err);
+    assert!(all.out.ends_with("\n11 rotated, 1 already, 0 failed\n"), "{}", all.out);
+    assert_eq!(changed(&one_more, &served(&lab)), COUNT - 1);
+
+    // One that cannot be written is counted, and does not keep the command from its end.
+    let immutable = ["patch", "secret", "web-0-tls", "-n", "shop", "--type=merge", "-p", r#"{"immutable": true}"#];
+    assert_eq!(lab.admin.kubectl_words(&immutable, "").code, Some(0));
+    let rest = lab.perennial(&["rotate", "service-serving", "--reason", "once more", "--yes"]);
+    assert_eq!(rest.code, Some(1), "{}{}", rest.out, rest.err);
+    assert!(rest.out.contains("shop/web-0-tls: failed: "), "{}", rest.out);
+    assert!(rest.out.ends_with("\n11 rotated, 0 already, 1 failed\n"), "{}", rest.out);
+    assert!(rest.err.contains("error: 1 certificate not rotated; the first: shop/web-0-tls: "), "{}", rest.err);
+
+    // Names: those of certs, explain and rotate are the same.
+    for name in ["service-serving", "shop/web-3-tls", "aggregator-client", "openshift-kube-apiserver/aggregator-client"]
+    {
+        for command in [&["certs", name][..], &["explain", name], &["rotate", name, "--reason", "names"]] {
+            let said = lab.perennial(command);
+            assert_eq!(said.code, Some(0), "{command:?}: {}", said.err);
+        }
+    }
+    for command in [
+        &["certs", "shop/web-3-tl"][..],
+        &["explain", "shop/web-3-tl"],
+        &["rotate", "shop/web-3-tl", "--reason", "names"],
+    ] {
+        let said = lab.perennial(command);
+        assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{command:?}");
+        assert!(said.err.contains("nothing is called \"shop/web-3-tl\"; the nearest names are shop/web-3-tls, shop/web-0-tls and shop/web-1-tls"), "{}", said.err);
+    }
+    // Who asks about the service CA is told about the service CA.
+    let verified = lab.perennial(&["verify", "--controllers", "service-ca"]);
+    assert!(verified.out.contains("service-serving") && !verified.out.contains("aggregator"), "{}", verified.out);
+
+    // And so are the dates, also of what waits.
+    let signer = lab.perennial(&["rotate", "kube-control-plane-signer", "--reason", "dates", "--yes"]);
+    assert_eq!(signer.code, Some(0), "{}{}", signer.out, signer.err);
+    lab.perennial(&["rotate", "kube-controller-manager-client-cert-key", "--reason", "dates", "--no-wait", "--yes"]);
+    let mut waiting = 0;
+    for item in lab.certificates().iter().filter(|it| it["nextRotation"].is_object()) {
+        waiting += usize::from(item["waiting"].is_string());
+        let name = format!("{}/{}", item["namespace"].as_str().unwrap(), item["secret"].as_str().unwrap());
+        let explained = lab.perennial(&["explain", &name]).out;
+        if name == "shop/web-0-tls" {
+            assert!(explained.contains("  next rotation now: forced rotation: once more"), "{explained}");
+            continue;
+        }
+        let next = explained.lines().find_map(|line| line.strip_prefix("  next rotation ")).unwrap();
+        let listed: jiff::Timestamp = item["nextRotation"]["at"].as_str().unwrap().parse().unwrap();
+        assert!(next.starts_with(&listed.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()), "{item}\n{explained}");
+    }
+    assert!(waiting > 0, "nothing waits");
+    let one = lab.perennial(&["certs", "shop/web-3-tls", "-o", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&one.out).unwrap()["items"].as_array().unwrap().len(), 1);
 }
 
 /// What is written on the Secret of the service CA.
@@ -132,7 +266,7 @@ fn wait_for(lab: &Lab, annotation: &str, value: &str) {
 }
 
 #[test]
-fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
+fn the_service_ca_is_rotated_at_once_for_each_new_reason() {
     const FORCED: &str = "perennial.dev/forced-rotation";
     const REASON: &str = "service-ca.operators.openshift.io/forced-rotation-reason";
     let lab = Lab::new();
@@ -145,10 +279,12 @@ fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
     );
     assert_eq!(written(&lab).get(FORCED), None, "nobody asked");
     let asked = lab.perennial(&["rotate", "service-ca", "--reason", "leaked", "--yes"]);
-    assert_eq!(asked.out, "asked for a new certificate in openshift-service-ca/signing-key\n", "{}", asked.err);
+    assert_eq!(asked.code, Some(0), "{}", asked.err);
+    let rotated = "openshift-service-ca/signing-key: rotated\n1 rotated, 0 already, 0 failed\n";
+    assert_eq!(asked.out, rotated, "{}", asked.err);
     wait_for(&lab, FORCED, "leaked");
 
-    // Who asks by the resource waits for those who have not come to that yet; who insists does not.
+    // Who asks by the resource minutes later does not wait, either.
     let overrides = json!({"forceRotation": {"reason": "once more"}});
     let spec = json!({"managementState": "Managed", "unsupportedConfigOverrides": overrides});
     let metadata = json!({"name": "cluster"});
@@ -156,16 +292,15 @@ fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
         json!({"apiVersion": "operator.openshift.io/v1", "kind": "ServiceCA", "metadata": metadata, "spec": spec});
     let applied = lab.admin.kubectl_words(&["apply", "-f", "-"], &object.to_string());
     assert_eq!(applied.code, Some(0), "{}", applied.err);
-    let plan = lab.perennial(&["plan"]);
-    assert!(plan.out.contains("whoever still holds what was before its rotation of"), "{}", plan.out);
+    wait_for(&lab, REASON, "once more");
+    assert_eq!(written(&lab)[FORCED], "leaked");
     let dry = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
     assert!(dry.out.contains("forced rotation: now"), "{}", dry.out);
-    assert_eq!(written(&lab).get(REASON), None);
-    lab.perennial(&["rotate", "service-ca", "--reason", "now", "--yes"]);
-    wait_for(&lab, FORCED, "now");
-    assert_eq!(written(&lab)[REASON], "once more", "by that it has happened as well");
+    let asked = lab.perennial(&["rotate", "service-ca", "--reason", "now", "--yes"]);
+    assert_eq!(asked.out, rotated, "{}", asked.err);
+    assert_eq!((&written(&lab)[FORCED], &written(&lab)[REASON]), (&json!("now"), &json!("once more")));
     let again = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
-    assert!(again.err.contains("signing-key was rotated for this reason before"), "{}", again.err);
+    assert!(again.out.contains("signing-key: not rotated: this reason was used"), "{}{}", again.out, again.err);
 
     // What the resource says is to be left alone is.
     let unmanaged = r#"{"spec": {"managementState": "Unmanaged"}}"#;
@@ -173,7 +308,7 @@ fn the_service_ca_is_rotated_by_its_name_and_without_waiting_for_anybody() {
     let refused = lab.perennial(&["rotate", "service-ca", "--reason", "once more", "--yes"]);
     assert_eq!(refused.code, Some(1), "{}", refused.out);
     assert!(
-        refused.err.contains("signing-key is left as it is: ServiceCA cluster: spec.managementState"),
+        refused.err.contains("signing-key is not rotated: ServiceCA cluster: spec.managementState"),
         "{}",
         refused.err
     );

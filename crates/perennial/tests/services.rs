@@ -62,6 +62,14 @@ impl Shop<'_> {
             .to_owned()
     }
 
+    /// What openssl says of the first certificate of a chain.
+    fn describe(&self, chain: &str) -> String {
+        let served = self.directory.join("described.pem");
+        fs::write(&served, chain).unwrap();
+        let said = Command::new("openssl").args(["x509", "-noout", "-text", "-in"]).arg(&served).output().unwrap();
+        String::from_utf8(said.stdout).unwrap()
+    }
+
     /// What openssl says of a served chain with a bundle.
     fn judge(&self, chain: &str, bundle: &str) -> Result<(), String> {
         let [served, trusted] = ["served.pem", "trusted.pem"].map(|name| self.directory.join(name));
@@ -107,6 +115,23 @@ async fn a_service_is_served_through_a_rotation_and_its_old_ca_is_distrusted() {
     let (old_chain, old_bundle) = (shop.chain(), shop.bundle());
     assert_eq!(shop.judge(&old_chain, &old_bundle), Ok(()));
 
+    // A rotation of this certificate alone, once for a reason; and of all that the policy asks other keys for.
+    let asked = admin.perennial(&["rotate", "shop/web-tls", "--reason", "copied", "--yes"]);
+    assert_eq!(asked.out, "shop/web-tls: rotated\n1 rotated, 0 already, 0 failed\n", "{}", asked.err);
+    let rotated = shop.chain();
+    assert_ne!(rotated, old_chain);
+    assert_eq!(shop.judge(&rotated, &old_bundle), Ok(()));
+    let again = admin.perennial(&["rotate", "service-serving", "--reason", "copied", "--yes"]);
+    assert_eq!((again.code, again.out.lines().count()), (Some(0), 1), "{}{}", again.out, again.err);
+    assert!(again.out.contains("not rotated: this reason was used") && shop.chain() == rotated, "{}", again.out);
+    admin.kubectl_with("apply -f -", &policy.replace("P256", "P384"));
+    let all = ["rotate", "--noncompliant", "--reason", "P384", "--yes", "--controllers", "service-ca"];
+    let asked = admin.perennial(&all);
+    assert_eq!(asked.code, Some(0), "{}{}", asked.out, asked.err);
+    assert!(asked.out.ends_with(" 0 failed\n") && asked.out.contains("shop/web-tls: "), "{}", asked.out);
+    assert!(shop.describe(&shop.chain()).contains("384 bit"), "{}", shop.describe(&shop.chain()));
+    let (old_chain, old_bundle) = (shop.chain(), shop.bundle());
+
     // Without --yes nothing happens.
     let dry = admin.perennial(&["distrust", "service-ca", "--reason", "a test"]);
     assert_eq!(dry.code, Some(3), "{}", dry.err);
@@ -139,6 +164,16 @@ async fn a_service_is_served_through_a_rotation_and_its_old_ca_is_distrusted() {
     let (last_chain, last_bundle) = (shop.chain(), shop.bundle());
     assert_eq!(last_bundle.matches("BEGIN CERTIFICATE").count(), 1);
     assert_eq!(shop.judge(&last_chain, &last_bundle), Ok(()));
+    // The same reason a second time does nothing, and says so once.
+    for arguments in [&["--yes"][..], &[]] {
+        let again = admin.perennial(&[&["distrust", "service-ca", "--reason", "leaked"], arguments].concat());
+        assert_eq!(again.code, Some(0), "{}{}", again.out, again.err);
+        assert!(again.out.starts_with("service-ca: nothing to do: this reason was used on "), "{}", again.out);
+        assert_eq!(
+            (again.out.lines().count(), shop.bundle(), shop.chain()),
+            (1, last_bundle.clone(), last_chain.clone())
+        );
+    }
     // Who has not read the new bundle is not cut off from who has a new certificate.
     for bundle in [&old_bundle, &new_bundle] {
         assert_eq!(shop.judge(&last_chain, bundle), Ok(()));

@@ -417,8 +417,14 @@ fn an_unknown_name_is_answered_with_close_ones() {
         let (stdout, stderr, code) = texts(&perennial(&["explain", name, "--from", &example()]));
         assert_eq!((stdout.as_str(), stderr.trim_end(), code), ("", expected, 1));
     };
-    check("etcd-singer", "error: nothing is called \"etcd-singer\": close to it are etcd-signer, etcd-server");
-    check("zzzzzzzz", "error: nothing is called \"zzzzzzzz\": `perennial certs --catalog` lists all names");
+    check(
+        "etcd-singer",
+        "error: nothing is called \"etcd-singer\"; the nearest names are etcd-signer, etcd-server and csr-signer",
+    );
+    check(
+        "shop/web-7-tls",
+        "error: nothing is called \"shop/web-7-tls\"; the nearest names are shop/web-0-tls, shop/web-1-tls and service-ca",
+    );
 }
 
 #[test]
@@ -540,7 +546,7 @@ fn what_is_no_snapshot_is_refused() {
     check_refused(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `otherWriters`, `lostIssues`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111948"
+            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `asked`, `otherWriters`, `lostIssues`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111948"
         ],
     );
     check_refused(

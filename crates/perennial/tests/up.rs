@@ -8,6 +8,8 @@ mod common {
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -160,6 +162,95 @@ fn its_own_certificates_are_rows_of_the_catalog() {
         purpose: &Purpose::Client,
     };
     assert!(verify(&wrong).is_err(), "clients and servers have different signers");
+}
+
+#[test]
+fn a_failed_start_leaves_nothing_behind() {
+    let top = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let fails = |data: &Path, arguments: &[&str]| {
+        let failed = up(data, arguments).output().unwrap();
+        let said = String::from_utf8(failed.stderr).unwrap();
+        assert_eq!(failed.status.code(), Some(1), "{said}");
+        assert!(said.contains(&taken) && said.contains(" chooses another address"), "{said}");
+    };
+    let is_empty = |path: &Path| fs::read_dir(path).unwrap().next().is_none();
+    let [absent, empty, used] = ["absent", "empty", "used"].map(|name| top.path().join(name));
+    fs::create_dir(&empty).unwrap();
+    for arguments in [["--listen", &taken], ["--metrics", &taken]] {
+        fails(&absent, &arguments);
+        assert!(!absent.exists(), "{arguments:?}");
+        fails(&empty, &arguments);
+        assert!(is_empty(&empty), "{arguments:?}");
+    }
+    // What was there before stays.
+    assert!(up(&used, &["--until-ready"]).output().unwrap().status.success());
+    let before = parts(&used);
+    fails(&used, &["--listen", &taken]);
+    assert_eq!(parts(&used), before);
+    assert!(Up::start(&used, &[]).said.contains("(continued)"));
+}
+
+#[test]
+fn it_logs_what_it_does_and_tests_its_crypto() {
+    let top = directory();
+    let run = |name: &str, format: &str, chosen: Option<&str>| {
+        let mut command = up(&top.path().join(name), &["--until-ready", "--log-format", format]);
+        command.env_remove("RUST_LOG").envs(chosen.map(|chosen| ("RUST_LOG", chosen)));
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(!log.contains("PRIVATE KEY"));
+        log
+    };
+    let log = run("json", "json", None);
+    for line in log.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+    let steps = [
+        "opened the database",
+        "listening",
+        "created the objects that every cluster begins with",
+        "crypto test passed",
+        "making the certificates of a new cluster",
+        "requires a new signing cert/key pair",
+    ];
+    let places: Vec<usize> = steps.iter().map(|it| log.find(it).unwrap_or_else(|| panic!("{it}: {log}"))).collect();
+    assert!(places.is_sorted(), "{places:?}");
+    let log = run("text", "text", None);
+    assert!(log.contains("crypto test passed") && !log.contains('{'), "{log}");
+    assert_eq!(run("json", "json", Some("off")), "");
+    let requests = run("json", "json", Some("perennial_apiserver=debug"));
+    assert!(requests.contains("answered a request"), "{requests}");
+}
+
+#[test]
+fn it_serves_metrics_as_the_operator_does() {
+    let top = directory();
+    let command = up(&top.path().join("data"), &["--log-format", "json"]);
+    let running = Up::begin(command, "serving the Kubernetes API");
+    let lines = running.said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let url = lines.into_iter().find_map(|line| line["url"].as_str().map(ToOwned::to_owned)).unwrap();
+    let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = ask("/metrics");
+    // What was made before it was up counts, too.
+    let made = "openshift_pki_certificate_generated_total{certificate_name=\"aggregator-client\"";
+    let made = metrics.lines().find(|line| line.starts_with(made)).unwrap_or_else(|| panic!("{metrics}"));
+    assert!(made.ends_with(" 1"), "{made}");
+    assert!(metrics.contains("openshift_pki_certificate_info{"), "{metrics}");
+    for probe in ["/livez", "/readyz"] {
+        assert!(ask(probe).starts_with("HTTP/1.1 200"), "{probe}");
+    }
+    assert!(running.stop("-TERM").success());
 }
 
 /// The scalars of a kubeconfig that hold something in base64.

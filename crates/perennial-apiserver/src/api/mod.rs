@@ -21,6 +21,7 @@ use crate::environment::Environment;
 use crate::listen::User;
 use crate::path::Objects;
 use crate::resource::Resource;
+use crate::schemas::Schemas;
 use crate::selector::Selector;
 use crate::status::{About, ApiError, Reason};
 use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
@@ -35,6 +36,7 @@ pub struct Api {
     store: Store,
     served: RwLock<Served>,
     environment: Environment,
+    schemas: Schemas,
 }
 
 /// How a write is meant.
@@ -106,7 +108,18 @@ enum Fields {
 impl Api {
     /// An API over a store, with the resources that its custom resource definitions define.
     pub fn new(store: Store, environment: Environment) -> Api {
-        Api { store, served: RwLock::new(Served::new()), environment }
+        Api { store, served: RwLock::new(Served::new()), environment, schemas: Schemas::default() }
+    }
+
+    /// The same, which explains the fields of built-in kinds.
+    #[must_use]
+    pub fn with_schemas(self, schemas: Schemas) -> Api {
+        Api { schemas, ..self }
+    }
+
+    /// What it knows of the fields of built-in kinds.
+    pub(crate) fn schemas(&self) -> &Schemas {
+        &self.schemas
     }
 
     /// What it keeps its objects in.

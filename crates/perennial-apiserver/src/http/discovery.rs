@@ -34,7 +34,9 @@ pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Res
         Target::GroupVersion { group, version } => group_version(&resources, group, version)?,
         Target::Other(path) => match path.as_str() {
             "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0-perennial", "platform": "linux"}),
-            path if path.starts_with("/openapi/v3") => super::openapi::answer(&resources, path)?,
+            path if path.starts_with("/openapi/v3") => {
+                return super::openapi::answer(api.schemas(), &resources, request);
+            }
             "/livez" | "/readyz" | "/healthz" => return Ok(Response::new(Body::from("ok"))),
             _ => return Err(ApiError::no_such_path()),
         },
@@ -99,7 +101,11 @@ fn aggregated_resource(resource: &Resource) -> Value {
         }
     }
     let subresource = |name| json!({"subresource": name, "responseKind": kind, "verbs": ["get", "patch", "update"]});
-    let subresources: Vec<Value> = resource.subresources().map(subresource).collect();
+    let mut subresources: Vec<Value> = resource.subresources().map(subresource).collect();
+    if resource.has_scale() {
+        let kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+        subresources.push(json!({"subresource": "scale", "responseKind": kind, "verbs": ["get", "patch", "update"]}));
+    }
     if !subresources.is_empty() {
         entry["subresources"] = subresources.into();
     }
@@ -164,6 +170,12 @@ fn group_version(resources: &[&Resource], group: &str, version: &str) -> Result<
                 "kind": resource.kind, "verbs": ["get", "patch", "update"],
             })
         }));
+        if resource.has_scale() {
+            list.push(json!({
+                "name": format!("{}/scale", resource.plural), "singularName": "", "namespaced": resource.namespaced,
+                "group": "autoscaling", "version": "v1", "kind": "Scale", "verbs": ["get", "patch", "update"],
+            }));
+        }
     }
     if list.is_empty() {
         return Err(ApiError::no_such_path());

@@ -3,6 +3,7 @@
 mod body;
 mod deletion;
 mod discovery;
+mod node_only;
 mod openapi;
 mod options;
 mod query;
@@ -18,12 +19,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Method, Request, Response};
 use serde_json::{Value, json};
+use tracing::debug;
 
 use crate::api::{Api, WriteOptions, Written};
 use crate::listen::User;
 use crate::path::{Objects, Target};
 use crate::resource::Resource;
-use crate::status::{ApiError, Reason};
+use crate::status::{About, ApiError, Reason};
 use body::{Kind, read};
 use deletion::{deleted, deletion};
 use options::Options;
@@ -38,22 +40,50 @@ pub fn router(api: Arc<Api>) -> Router {
 }
 
 async fn serve(State(api): State<Arc<Api>>, request: Request<Body>) -> Response<Body> {
-    match answer(&api, request).await {
+    // The query is left out: a label selector or a field selector may tell what an object holds.
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = match answer(&api, request).await {
         Ok(response) => response,
         Err(error) => refusal(&error),
-    }
+    };
+    debug!(%method, path, status = response.status().as_u16(), "answered a request");
+    response
 }
 
 async fn answer(api: &Arc<Api>, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     // Over HTTP/2 the URI is absolute.
     match Target::parse(request.uri().path()) {
-        Target::Objects(at) => objects(api, &at, request).await,
+        Target::Objects(at) => {
+            refuse_impersonation(&request)?;
+            objects(api, &at, request).await
+        }
         target => discovery::answer(api, &target, &request),
     }
 }
 
+/// Refuses a request in the name of another user, as `kubectl --as` sends it.
+///
+/// Every caller may do everything, so the answer would say nothing about the rights of that user. What the server has is the same
+/// for everybody, so it is told: kubectl shows no message of a refusal there.
+fn refuse_impersonation(request: &Request<Body>) -> Result<(), ApiError> {
+    const WHY: &str = "this API server does not impersonate users: it does not authorize requests, so every user could do \
+                       everything; test the rights of a user on a cluster with RBAC";
+    if !request.headers().keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        return Ok(());
+    }
+    let user = request.headers().get("impersonate-user").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    Err(match user {
+        "" => ApiError::new(Reason::Forbidden, WHY),
+        user => {
+            let about = About { group: String::new(), kind: "users".to_owned(), name: user.to_owned() };
+            ApiError::forbidden(about, WHY)
+        }
+    })
+}
+
 async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let resource = api.resource(at)?;
+    node_only::refuse(api, &resource, at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let shape = Shape::wanted(&request, &query, api.now())?;
     let writer = Writer::of(&request);

@@ -369,3 +369,109 @@ async fn a_watch_ends_with_the_definition_of_its_resource() {
     let whole = tokio::time::timeout(std::time::Duration::from_secs(10), to_bytes(watch.into_body(), usize::MAX));
     assert!(whole.await.expect("the watch ends").unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn a_request_in_the_name_of_another_user_is_refused() {
+    let service = shop().await;
+    for headers in [&[("Impersonate-User", "bob")][..], &[("Impersonate-User", "bob"), ("Impersonate-Group", "staff")]]
+    {
+        let refused = send(&service, "GET", MAPS, headers, Value::Null).await;
+        assert_eq!((refused.code, &refused.value["reason"]), (403, &json!("Forbidden")));
+        let message = refused.value["message"].as_str().unwrap();
+        assert!(message.starts_with("users \"bob\" is forbidden: this API server does not impersonate"), "{message}");
+    }
+    for header in ["Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-Scopes"] {
+        let refused = send(&service, "GET", MAPS, &[(header, "x")], Value::Null).await;
+        assert_eq!(refused.code, 403, "{header}");
+    }
+    let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    assert_eq!(send(&service, "POST", review, &[("Impersonate-User", "bob")], json!({"spec": {}})).await.code, 403);
+    // What the server has is the same for everybody.
+    assert_eq!(send(&service, "GET", "/api/v1", &[("Impersonate-User", "bob")], Value::Null).await.code, 200);
+    assert_eq!(get(&service, MAPS).await.code, 200);
+}
+
+#[tokio::test]
+async fn what_needs_a_node_is_refused_with_that_reason() {
+    let service = shop().await;
+    let pods = "/api/v1/namespaces/shop/pods";
+    let spec = json!({"containers": [{"name": "c", "image": "example.test/web"}]});
+    let made = post(&service, pods, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    assert_eq!(made.value["status"]["phase"], "Pending");
+    for (method, part) in
+        [("GET", "log"), ("GET", "exec"), ("POST", "exec"), ("POST", "attach"), ("POST", "portforward")]
+    {
+        let refused = send(&service, method, &format!("{pods}/web/{part}"), &[], Value::Null).await;
+        let message = refused.value["message"].as_str().unwrap();
+        assert_eq!((refused.code, &refused.value["reason"]), (400, &json!("BadRequest")), "{part}");
+        assert!(message.starts_with("pod \"web\" ") && message.contains("has no nodes"), "{message}");
+        let absent = send(&service, method, &format!("{pods}/none/{part}"), &[], Value::Null).await;
+        assert_eq!((absent.code, &absent.value["message"]), (404, &json!("pods \"none\" not found")));
+    }
+    assert_eq!(get(&service, &format!("{pods}/web/riddle")).await.code, 404);
+    let deployments = "/apis/apps/v1/namespaces/shop/deployments";
+    post(&service, deployments, json!({"metadata": {"name": "web"}, "spec": {"replicas": 1}})).await;
+    for method in ["GET", "PUT", "PATCH"] {
+        let refused = send(&service, method, &format!("{deployments}/web/scale"), &[], Value::Null).await;
+        let message = refused.value["message"].as_str().unwrap();
+        assert_eq!(refused.code, 405);
+        assert!(
+            message.starts_with("deployments.apps \"web\" cannot be scaled: this API server has no nodes"),
+            "{message}"
+        );
+    }
+    // kubectl asks for it only where it is listed.
+    let listed = get(&service, "/apis/apps/v1").await.value;
+    let is_scale =
+        |it: &&Value| it["name"] == "deployments/scale" && it["group"] == "autoscaling" && it["kind"] == "Scale";
+    assert_eq!(listed["resources"].as_array().unwrap().iter().filter(is_scale).count(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_keeps_the_phase_that_somebody_reports() {
+    let service = shop().await;
+    let pods = "/api/v1/namespaces/shop/pods";
+    post(&service, pods, json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n"}})).await;
+    let merge = [("content-type", "application/merge-patch+json")];
+    let running = json!({"status": {"phase": "Running"}});
+    send(&service, "PATCH", &format!("{pods}/web/status"), &merge, running).await;
+    let labelled = json!({"metadata": {"labels": {"a": "b"}}});
+    let changed = send(&service, "PATCH", &format!("{pods}/web"), &merge, labelled).await;
+    assert_eq!(changed.value["status"]["phase"], "Running");
+}
+
+#[tokio::test]
+async fn fields_of_built_in_and_custom_kinds_are_explained() {
+    use crate::schemas::Schemas;
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let to_meta = json!({"allOf": [{"$ref": format!("#/components/schemas/{meta}")}]});
+    let map = json!({"type": "object", "properties": {"data": {"type": "object"}, "metadata": to_meta}});
+    let components =
+        [("K".to_owned(), map), (meta.to_owned(), json!({"type": "object"})), ("Other".to_owned(), json!({}))];
+    let kind = (String::new(), "v1".to_owned(), "ConfigMap".to_owned());
+    let api = Api::new(Store::memory(), environment()).with_schemas(Schemas::new(components, [(kind, "K".to_owned())]));
+    let service = router(Arc::new(api));
+    let root = get(&service, "/openapi/v3").await.value;
+    let url = root["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
+    let schemas = get(&service, url).await.value["components"]["schemas"].take();
+    assert_eq!(schemas["K"]["x-kubernetes-group-version-kind"][0]["kind"], "ConfigMap");
+    assert!(schemas["K"]["properties"]["data"].is_object() && schemas[meta].is_object());
+    assert!(schemas.get("Other").is_none(), "nothing refers to it");
+    // A document may be kept under its hash, and under no other address.
+    let cached = |uri: String| {
+        let service = service.clone();
+        async move {
+            let request = Request::builder().uri(uri).body(Body::empty()).unwrap();
+            service.oneshot(request).await.unwrap().headers().contains_key("cache-control")
+        }
+    };
+    assert!(cached(url.to_owned()).await && !cached("/openapi/v3/api/v1?hash=0".to_owned()).await);
+
+    post(&service, DEFINITIONS, fixtures::shelves()).await;
+    let root = get(&service, "/openapi/v3").await.value;
+    let url = root["paths"]["apis/shop.test/v1"]["serverRelativeURL"].as_str().unwrap();
+    let schemas = get(&service, url).await.value["components"]["schemas"].take();
+    let shelf = &schemas["test.shop.v1.Shelf"]["properties"];
+    assert_eq!(shelf["metadata"]["allOf"], to_meta["allOf"]);
+    assert!(shelf["kind"]["description"].is_string() && schemas[meta].is_object());
+}

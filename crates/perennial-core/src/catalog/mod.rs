@@ -14,6 +14,7 @@ mod display;
 mod edges;
 mod hosts;
 mod lifetime;
+mod related;
 mod types;
 
 use std::collections::BTreeSet;

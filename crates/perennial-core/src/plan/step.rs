@@ -79,7 +79,7 @@ pub struct Issue {
     pub kept_bridges: Vec<CertificateId>,
     /// The reason of a forced rotation, to be recorded.
     pub forced: Option<String>,
-    /// The reason of one that could wait, to be recorded.
+    /// The reason of one that a resource asks for, to be recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
     /// How many seconds whoever presents what was there before is given to come to this one, where that is less than usual.

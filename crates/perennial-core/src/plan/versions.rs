@@ -117,8 +117,13 @@ impl Draft<'_> {
         versions.finish(self.version(slot.to_string(), &state.members, InUse::Always, evidence))
     }
 
-    /// What a process may hold that has not read the newest additions: without all that came then or later, and
-    /// without each of them alone, since several may have come in an order that nobody wrote down.
+    /// Adds the versions that a process may hold that has not read the newest additions: the bundle without all
+    /// members that were added then or later, and without each of them alone, because several additions may have been
+    /// written in an order that no object records.
+    ///
+    /// One order is known: a cross-certificate is added by the same write as the CA that signed it. So no process holds the
+    /// cross-certificate without that CA. Without this, a bundle that never existed would accept the leaves of an
+    /// expired CA by its cross-certificate, reject those of the new CA, and delay their re-issue until both have expired.
     fn add_lacking(
         &self,
         versions: &mut Versions,
@@ -132,12 +137,21 @@ impl Draft<'_> {
                 continue;
             }
             let earlier = state.members.iter().filter(|id| held_until(id) < until);
-            let others = state.members.iter().filter(|id| *id != missing && held_until(id) <= until);
+            let others = state
+                .members
+                .iter()
+                .filter(|id| *id != missing && !self.is_cross_signed_by(id, missing) && held_until(id) <= until);
             let in_use = InUse::Until(until);
             let name = || format!("{slot} as it was before {missing}");
             versions.add(self.version(name(), earlier, in_use, Evidence::Assumed));
             versions.add(self.version(name(), others, in_use, Evidence::Assumed));
         }
+    }
+
+    /// Whether `id` is a cross-certificate that the key of the CA `by` has signed.
+    fn is_cross_signed_by(&self, id: &CertificateId, by: &CertificateId) -> bool {
+        let (Some(it), Some(by)) = (self.get(id), self.get(by)) else { return false };
+        it.ca.is_some() && it.subject != by.subject && it.signed_by.as_ref() == Some(&by.subject)
     }
 
     /// Versions of a certificate with its chain, the newest last.

@@ -16,8 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use bundle::{BundleChange, BundleInputs, BundleReason, BundleState, Published, decide_bundle};
-pub use reason::{Reason, Waiting, first_few};
-pub(crate) use secret::new_reason;
+pub use reason::{Reason, Remedy, Waiting, first_few};
 pub use secret::{ChainFault, SignerCase, TargetCase, decide_signer, decide_target};
 pub use timing::{Timing, canonical_hosts};
 
@@ -58,9 +57,9 @@ pub struct SecretState {
     pub not_before: Annotation,
     /// Whether `auth.openshift.io/certificate-issuer` is there.
     pub names_issuer: bool,
-    /// The reason of the last forced rotation that it went through.
+    /// The reason of the last rotation that an annotation of the Secret asked for.
     pub forced: Option<String>,
-    /// The same of one that could wait.
+    /// The reason of the last rotation that a resource asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
     /// What is served beside it.

@@ -158,13 +158,6 @@ pub enum Waiting {
         /// When it is tried once more.
         until: Timestamp,
     },
-    /// Not everybody may have what its last rotation brought.
-    Unrefreshed {
-        /// When that was.
-        since: Timestamp,
-        /// When everybody has.
-        until: Timestamp,
-    },
     /// Enough others are in the making.
     Pace {
         /// How many.
@@ -195,7 +188,83 @@ pub enum Waiting {
     },
 }
 
+/// What ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Time, a rollout or the next pass: the rotation goes on by itself.
+    Progress,
+    /// A person: something is wrong with the cluster or its configuration.
+    Attention,
+    /// The other operator that manages the component.
+    OtherOperator,
+}
+
 impl Waiting {
+    /// Returns a name for the kind of wait, for the label of a metric: one of a fixed few.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Waiting::SignerTooYoung { .. } => "SignerTooYoung",
+            Waiting::Trust { .. } => "ClientsLackTrust",
+            Waiting::Rollout { .. } => "Rollout",
+            Waiting::Window { .. } => "MaintenanceWindow",
+            Waiting::Validity { .. } => "NotYetValid",
+            Waiting::OtherWriter { .. } => "OtherOperator",
+            Waiting::Signer { .. } => "SignerNotUsable",
+            Waiting::Hosts { .. } => "HostnamesUnknown",
+            Waiting::Breaker { .. } => "CircuitBreaker",
+            Waiting::Contested { .. } => "Contested",
+            Waiting::Pace { .. } => "Pace",
+            Waiting::Unknown { .. } => "NotReadable",
+            Waiting::Blocked { .. } => "WriteFailed",
+            Waiting::Policy { .. } => "PolicyNotReadable",
+        }
+    }
+
+    /// Returns what ends the wait.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Waiting::SignerTooYoung { .. }
+            | Waiting::Trust { .. }
+            | Waiting::Rollout { .. }
+            | Waiting::Window { .. }
+            | Waiting::Validity { .. }
+            | Waiting::Signer { .. }
+            | Waiting::Pace { .. } => Remedy::Progress,
+            Waiting::Hosts { .. }
+            | Waiting::Breaker { .. }
+            | Waiting::Contested { .. }
+            | Waiting::Unknown { .. }
+            | Waiting::Blocked { .. }
+            | Waiting::Policy { .. } => Remedy::Attention,
+            Waiting::OtherWriter { .. } => Remedy::OtherOperator,
+        }
+    }
+
+    /// Returns the wait in words without any instant, for a status that must not change while nothing happens.
+    pub fn summary(&self) -> String {
+        match self {
+            Waiting::SignerTooYoung { .. } => "its signer is too new for the clients that verify it".to_owned(),
+            Waiting::Trust { refusal, .. } => format!(
+                "if issued now, a client with {} would reject {} ({})",
+                refusal.broken.bundle, refusal.broken.leaf, refusal.edge
+            ),
+            Waiting::Rollout { lacking, .. } => format!("rollout of {}", first_few(lacking)),
+            Waiting::Window { .. } => "the maintenance window is closed".to_owned(),
+            Waiting::Validity { .. } => "it is not valid yet".to_owned(),
+            Waiting::Breaker { issued, .. } => {
+                format!("circuit breaker: issued {issued} times within an hour; retried when the hour is over")
+            }
+            Waiting::Contested { .. } => "another writer keeps changing its labels or annotations".to_owned(),
+            Waiting::Policy { why, .. } => format!("the PKI resource cannot be read: {why}"),
+            Waiting::OtherWriter { .. }
+            | Waiting::Signer { .. }
+            | Waiting::Hosts { .. }
+            | Waiting::Pace { .. }
+            | Waiting::Unknown { .. }
+            | Waiting::Blocked { .. } => self.to_string(),
+        }
+    }
+
     /// When time alone ends it.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
@@ -204,7 +273,6 @@ impl Waiting {
             | Waiting::Validity { begins_at: until }
             | Waiting::Breaker { until, .. }
             | Waiting::Contested { until, .. }
-            | Waiting::Unrefreshed { until, .. }
             | Waiting::Policy { until, .. } => Some(*until),
             Waiting::Trust { until, .. }
             | Waiting::Rollout { until, .. }
@@ -280,9 +348,6 @@ impl fmt::Display for Waiting {
                     f,
                     "somebody else sets its labels and annotations: set right {times} times since {since}, not again before {until}"
                 )
-            }
-            Waiting::Unrefreshed { since, until } => {
-                write!(f, "whoever still holds what was before its rotation of {since}, until {until}")
             }
             Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
             Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),

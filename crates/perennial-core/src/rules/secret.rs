@@ -14,9 +14,9 @@ pub struct SignerCase<'a> {
     pub row: &'a Row,
     /// What was found.
     pub found: &'a Observed<SecretState>,
-    /// The reason of a forced rotation that somebody asks for.
+    /// The reason of a forced rotation that an annotation of the Secret asks for.
     pub forced: Option<&'a str>,
-    /// The reason of one that can wait.
+    /// The reason of a forced rotation that a resource asks for.
     pub requested: Option<&'a str>,
     /// By which rules.
     pub mode: Mode,
@@ -129,7 +129,7 @@ fn recovery_looks_no_further(case: &SignerCase<'_>, _: &SecretState, timing: &Ti
     (case.mode == Mode::OnlyWhenExpired).then(|| Verdict::Keep { look_again: timing.next_after(case.now) })
 }
 
-/// At most once for each reason. Who insists comes before who can wait.
+/// At most once for each reason. The annotation of the Secret comes before the resource.
 fn forced(case: &SignerCase<'_>, secret: &SecretState, _: &Timing) -> Option<Verdict> {
     let asked = [(case.forced, &secret.forced), (case.requested, &secret.requested)];
     let mut new = asked.into_iter().filter_map(|(reason, done)| new_reason(reason, done.as_deref()));
@@ -137,7 +137,7 @@ fn forced(case: &SignerCase<'_>, secret: &SecretState, _: &Timing) -> Option<Ver
 }
 
 /// A reason for which nothing was done yet.
-pub(crate) fn new_reason<'r>(asked: Option<&'r str>, done: Option<&str>) -> Option<&'r str> {
+fn new_reason<'r>(asked: Option<&'r str>, done: Option<&str>) -> Option<&'r str> {
     asked.filter(|reason| !reason.is_empty() && done != Some(reason))
 }
 

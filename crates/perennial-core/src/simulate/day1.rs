@@ -8,10 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::catalog::{BundleHome, BundleInput, Catalog, Condition, Day, Instance, Row, Signer, Succession};
 use crate::policy::Usage;
 use crate::rules::{BundleState, Observed, Published, SecretState};
+use crate::service_ca;
 use crate::snapshot::{Slot, Snapshot};
 use crate::spec::Validity;
 use crate::trust::{CertificateFacts, CertificateId, KeyId, PathLength, Principal};
-use crate::wiring::{Wiring, home_slot};
+use crate::wiring::{Wiring, home_slot, instances};
 
 /// Puts into a snapshot what an installation leaves in the cluster, and in files that never change.
 pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
@@ -55,6 +56,51 @@ pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
         }
         for slot in slots.into_iter().filter(|slot| snapshot.bundles.contains_key(slot)).collect::<Vec<_>>() {
             snapshot.bundles.insert(slot, Observed::Present(state.clone()));
+        }
+    }
+}
+
+/// Puts a service CA into a snapshot that another operator has left, valid for so long from now on, with certificates of
+/// Services that outlive it: that operator did not clamp them.
+pub(crate) fn adopt_service_ca(snapshot: &mut Snapshot, wiring: &Wiring<'_>, left: SignedDuration) {
+    let now = snapshot.taken_at;
+    let began = now - SignedDuration::from_hours(24 * 300);
+    let (Some(signer), Some(bundle)) = (wiring.row(service_ca::ROW), wiring.bundle(service_ca::BUNDLE)) else { return };
+    let facts = CertificateFacts {
+        validity: Validity { not_before: began, not_after: now + left },
+        ..certificate(signer.row, None, snapshot, now)
+    };
+    let ca = Arc::new(facts);
+    snapshot.certificates.insert(ca.clone());
+    let state = |it: &Arc<CertificateFacts>| SecretState {
+        subject: Some(it.subject.name.as_bytes().to_vec()),
+        ..SecretState::new(it.clone(), None)
+    };
+    snapshot.secrets.insert(home_slot(signer.row, &Instance::Cluster), Observed::Present(state(&ca)));
+    let trusted = BundleState {
+        members: vec![ca.id.clone()],
+        damage: Vec::new(),
+        is_canonical: true,
+        published: Default::default(),
+    };
+    for slot in [&bundle.home].into_iter().chain(bundle.copies.iter().map(|(slot, _)| slot)) {
+        snapshot.bundles.insert(slot.clone(), Observed::Present(trusted.clone()));
+    }
+    for row in signer.signs.iter().filter_map(|id| wiring.row(id)).map(|wired| wired.row) {
+        for instance in instances(row, snapshot) {
+            let slot = home_slot(row, &instance);
+            let hosts = row.resolve_hosts(&snapshot.cluster, &instance).unwrap_or_default();
+            let id: Arc<str> = format!("{}@{began}", slot.object_text()).into();
+            let leaf = Arc::new(CertificateFacts {
+                id: CertificateId(id.clone()),
+                subject: Principal { name: id.clone(), key: KeyId(id) },
+                validity: Validity { not_before: began, not_after: now + SignedDuration::from_hours(24 * 430) },
+                hosts,
+                ..certificate(row, Some(&ca), snapshot, now)
+            });
+            snapshot.certificates.insert(leaf.clone());
+            let state = SecretState { chain: vec![ca.id.clone()], ..state(&leaf) };
+            snapshot.secrets.insert(slot, Observed::Present(state));
         }
     }
 }

@@ -43,6 +43,9 @@ pub struct Options {
     pub nodes: usize,
     /// How many Services ask for a certificate at first.
     pub services: usize,
+    /// How long the service CA is still valid that another operator has left, with certificates that outlive it; none where
+    /// there is no service CA at first.
+    pub adopted_service_ca: Option<SignedDuration>,
 }
 
 /// A cluster as the installation of `catalog` leaves it at an instant, with symbolic keys.
@@ -65,7 +68,7 @@ impl Options {
     /// So many years of a usual cluster without trouble.
     pub fn years(years: u32, seed: u64, start: Timestamp) -> Options {
         let length = SignedDuration::from_hours(24 * 365 * i64::from(years));
-        Options { seed, start, length, faults: Vec::new(), nodes: 3, services: 5 }
+        Options { seed, start, length, faults: Vec::new(), nodes: 3, services: 5, adopted_service_ca: None }
     }
 
     /// The trouble that these options mean.

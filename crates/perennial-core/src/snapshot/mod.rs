@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use settings::{Settings, UnknownName, Window};
 pub use slot::Slot;
 
-use crate::catalog::{ClusterFacts, Instance, ObjectName};
+use crate::catalog::{ClusterFacts, Instance, ObjectName, Row};
 use crate::policy::Policy;
 use crate::rules::{BundleState, Observed, SecretState};
 use crate::trust::{CertificateId, Certificates};
@@ -53,6 +53,9 @@ pub struct Snapshot {
     pub held_secrets: BTreeMap<Slot, Vec<Held>>,
     /// What processes hold of a bundle, where that was observed.
     pub held_bundles: BTreeMap<Slot, Vec<Held>>,
+    /// Rotations that somebody asks for of single certificates: where each is kept, and the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<Slot, String>,
     /// Objects that somebody else is writing, and who.
     pub other_writers: BTreeMap<Slot, String>,
     /// When the last few certificates of a place were issued, where the place is empty now and cannot say so itself.
@@ -166,6 +169,7 @@ impl Snapshot {
             certificates: Certificates::default(),
             held_secrets: BTreeMap::new(),
             held_bundles: BTreeMap::new(),
+            asked: BTreeMap::new(),
             other_writers: BTreeMap::new(),
             lost_issues: BTreeMap::new(),
             policy_unknown_since: None,
@@ -237,6 +241,11 @@ impl Snapshot {
     pub fn forget_unmentioned(&mut self) {
         let mentioned: BTreeSet<CertificateId> = self.mentions().map(|(_, id)| id.clone()).collect();
         self.certificates.retain(|certificate| mentioned.contains(&certificate.id));
+    }
+
+    /// Returns the reason of the forced rotation that is asked for: of this certificate, or of its whole row.
+    pub fn forced(&self, row: &Row, slot: &Slot) -> Option<&str> {
+        self.asked.get(slot).or_else(|| self.settings.forced.get(row.id)).map(String::as_str)
     }
 
     /// The node of this name, as an instance of a row.

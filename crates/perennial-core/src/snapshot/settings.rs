@@ -20,7 +20,7 @@ pub struct Settings {
     pub time_scale: TimeScale,
     /// By which rules.
     pub mode: Mode,
-    /// Forced rotations that somebody asks for: the row, and why.
+    /// Forced rotations that an annotation of the Secret asks for: the row, and why.
     pub forced: BTreeMap<String, String>,
     /// Edges that may break, because somebody who cannot be reached was told.
     pub consent: BTreeSet<String>,
@@ -34,7 +34,7 @@ pub struct Settings {
     /// Rows and bundles that are left as they are, with their copies, while everything that rests on them goes on.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub frozen: BTreeSet<String>,
-    /// Rows to rotate, with the reason, where that can wait: until everybody has what the rotation before it brought.
+    /// Forced rotations that a resource asks for: the row, and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requested: BTreeMap<String, String>,
     /// How many seconds certificates of a row live, where somebody asks for another life than the catalog's.

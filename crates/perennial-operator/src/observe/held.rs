@@ -12,7 +12,7 @@ use perennial_api::operator::{Etcd, KubeAPIServer, KubeControllerManager};
 use perennial_core::catalog::{Component, Delivery};
 use perennial_core::rules::Observed;
 use perennial_core::snapshot::{Held, Slot, Snapshot};
-use perennial_core::wiring::{Wiring, instances, presented_slot};
+use perennial_core::wiring::{EdgeWiring, Wiring, instances, presented_slot};
 use perennial_x509::{Certificate, trust};
 use serde::de::DeserializeOwned;
 
@@ -40,17 +40,20 @@ struct Running {
     since: Option<Timestamp>,
 }
 
-/// Reads the revisions of everything that reaches its reader by one. What cannot be read is not observed: then everything counts
+/// Reads the revisions of everything of these components that reaches its reader by one. What cannot be read is not observed: then everything counts
 /// as held that may be.
 pub(super) async fn read(
     client: &Client,
     wiring: &Wiring<'_>,
     snapshot: &Snapshot,
+    components: &BTreeSet<Component>,
     troubles: &mut Vec<Trouble>,
 ) -> Result<Found, Error> {
     let (mut secrets, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     let by_revision = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
-    for edge in wiring.edges() {
+    let is_theirs =
+        |edge: &&EdgeWiring<'_>| wiring.row(edge.row).is_some_and(|it| components.contains(&it.row.component));
+    for edge in wiring.edges().iter().filter(is_theirs) {
         if by_revision(edge.edge.verifier.delivery) {
             bundles.insert(edge.trust.clone());
         }

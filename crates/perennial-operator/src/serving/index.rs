@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
+use perennial_core::conditions::{Services, WaitingService};
 use perennial_core::key::KeySpec;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
@@ -31,6 +32,8 @@ struct State {
     classes: BTreeSet<Arc<Class>>,
     /// When time alone changes something, and for whom.
     times: BTreeSet<(Timestamp, ObjectName)>,
+    /// Services that wait for the operator, the one that has waited longest first.
+    waiting: BTreeSet<(Timestamp, ObjectName)>,
     services_heard: Heard,
     secrets_heard: Heard,
     /// Secrets that there are, while they are heard of for the first time: not their names, which are other people's.
@@ -52,8 +55,11 @@ struct Heard {
     is_whole: bool,
 }
 
+/// How many blocked Services a condition names.
+const NAMED: usize = 5;
+
 /// How many issues are remembered: as many as the circuit breaker asks about.
-const REMEMBERED_ISSUES: usize = 5;
+pub(super) const REMEMBERED_ISSUES: usize = 5;
 
 /// Certificates that every client judges alike, but for their ends: by whom they are signed, what is served beside them, and what
 /// kind of key they have.
@@ -83,6 +89,8 @@ struct Entry {
     next: Timestamp,
     /// What stands in the way, if anything does.
     blocked: Option<Box<str>>,
+    /// What it waits for, while it waits for the operator.
+    waiting: Option<Wait>,
     /// Whether it has been looked at.
     is_known: bool,
     look: Look,
@@ -90,6 +98,17 @@ struct Entry {
     issues: Vec<Timestamp>,
     round: u32,
     secret_round: u32,
+}
+
+/// What a Service waits for, while it waits for the operator and not for its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wait {
+    /// Since when.
+    pub(super) since: Timestamp,
+    /// In one word, one of a fixed few.
+    pub(super) label: &'static str,
+    /// In a sentence without any instant.
+    pub(super) why: Box<str>,
 }
 
 /// Whether somebody looks at a Service.
@@ -189,6 +208,7 @@ impl Index {
             class: None,
             next: Timestamp::MAX,
             blocked: None,
+            waiting: None,
             is_known: false,
             look: Look::No,
             issues: Vec::new(),
@@ -344,6 +364,10 @@ impl Index {
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
         entry.blocked = found.blocked.map(String::into_boxed_str);
+        let since = entry.waiting.as_ref().map(|wait| wait.since);
+        since.into_iter().for_each(|since| _ = state.waiting.remove(&(since, name.clone())));
+        entry.waiting = found.waiting.map(|wait| Wait { since: since.unwrap_or(wait.since), ..wait });
+        state.waiting.extend(entry.waiting.as_ref().map(|wait| (wait.since, name.clone())));
         state.times.remove(&(entry.next, name.clone()));
         entry.next = found.next;
         if entry.next < Timestamp::MAX {
@@ -395,17 +419,39 @@ impl Index {
         self.lock().services.keys().cloned().collect()
     }
 
-    /// How many ask, and how many of them in vain.
+    /// How many ask, and how many of them cannot have a certificate until their owner acts.
     pub fn count(&self) -> (usize, usize) {
         let state = self.lock();
         (state.services.len(), state.services.values().filter(|entry| entry.blocked.is_some()).count())
     }
 
-    /// The first few of those who ask in vain, and why.
-    pub fn blocked(&self, few: usize) -> Vec<(ObjectName, String)> {
+    /// The Services that ask, for the conditions of the component.
+    pub fn summary(&self) -> Services {
+        let (all, blocked) = self.count();
         let state = self.lock();
         let why = |entry: &Entry| entry.blocked.as_deref().map(str::to_owned);
-        state.services.iter().filter_map(|(name, entry)| Some((name.clone(), why(entry)?))).take(few).collect()
+        let first_blocked = state.services.iter().filter_map(|(name, entry)| Some((name.clone(), why(entry)?)));
+        let oldest = state.waiting.first().and_then(|(since, name)| {
+            let why = state.services.get(name)?.waiting.as_ref()?.why.to_string();
+            Some(WaitingService { name: name.clone(), since: *since, why })
+        });
+        let first_blocked = first_blocked.take(NAMED).collect();
+        Services { all, blocked, first_blocked, waiting: state.waiting.len(), oldest }
+    }
+
+    /// How many Services wait for the operator, by the word for what they wait for.
+    pub fn waiting(&self) -> BTreeMap<&'static str, usize> {
+        let state = self.lock();
+        let mut counts = BTreeMap::new();
+        let waiting = state.waiting.iter().filter_map(|(_, name)| state.services.get(name)?.waiting.as_ref());
+        waiting.for_each(|wait| *counts.entry(wait.label).or_default() += 1);
+        counts
+    }
+
+    /// Whether a condition has to tell about a Service: that one waits, or that one is blocked.
+    pub(super) fn needs_attention(&self) -> bool {
+        let state = self.lock();
+        !state.waiting.is_empty() || state.services.values().any(|entry| entry.blocked.is_some())
     }
 
     /// When the first of their certificates ends; none where there are none.
@@ -478,6 +524,8 @@ pub(super) struct Found {
     pub(super) written: Option<Annotations>,
     /// What stands in the way, if anything does.
     pub(super) blocked: Option<String>,
+    /// What it waits for, while it waits for the operator.
+    pub(super) waiting: Option<Wait>,
     pub(super) next: Timestamp,
 }
 
@@ -543,6 +591,7 @@ impl State {
     fn remove(&mut self, name: &ObjectName) {
         let Some(entry) = self.services.remove(name) else { return };
         self.times.remove(&(entry.next, name.clone()));
+        entry.waiting.iter().for_each(|wait| _ = self.waiting.remove(&(wait.since, name.clone())));
         self.release(entry.class);
         let Ok(request) = entry.request else { return };
         let secret = ObjectName { namespace: name.namespace.clone(), name: request.secret };

@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, Service as KubeService};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube_client::api::{GetParams, Patch, PatchParams, PostParams};
-use kube_client::{Api, Error};
+use kube_client::{Api, Error, ResourceExt};
 use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
 use perennial_core::catalog::{Component, Instance, ObjectName};
 use perennial_core::plan::{Action, Issue, Report, Scope, Step};
@@ -26,9 +26,10 @@ use tracing::{info, warn};
 use zeroize::Zeroizing;
 
 use super::base::Base;
-use super::index::{Class, Found, Presents, Subject};
+use super::index::{Class, Found, Presents, REMEMBERED_ISSUES, Subject, Wait};
 use super::{Outcome, Serving};
 use crate::act::TLS;
+use crate::ask;
 use crate::key_policy;
 use crate::library::Library;
 use crate::memory::{Past, SecretMemory};
@@ -114,6 +115,11 @@ struct Read {
 }
 
 impl Read {
+    /// The reason of the rotation that somebody asks for.
+    fn asked(&self) -> Option<&str> {
+        ask::asked(self.secret.as_ref()?.annotations())
+    }
+
     /// How the certificate in it is verified, and when it ends.
     fn presents(&self, now: Timestamp) -> Presents {
         let Some(state) = self.state.present() else { return Presents::Nothing };
@@ -135,6 +141,8 @@ struct Done {
     version: Option<String>,
     issuer: Option<String>,
     issued_at: Option<Timestamp>,
+    /// What it waits for, while it waits for the operator.
+    waiting: Option<Wait>,
     next: Timestamp,
 }
 
@@ -169,6 +177,7 @@ impl Serving<'_> {
                     version: done.version,
                     written,
                     blocked: None,
+                    waiting: done.waiting,
                     next: done.next,
                 };
                 self.index.found(name, &uid, found);
@@ -181,7 +190,8 @@ impl Serving<'_> {
             }
             // One that cannot be read is waited for, but nobody else waits for it.
             Err(Trouble::Passing(why)) => {
-                self.index.found(name, &uid, Found { next: Timestamp::MAX, ..Found::default() });
+                let wait = Wait { since: (self.clock)(), label: "WriteFailed", why: why.as_str().into() };
+                self.index.found(name, &uid, Found { waiting: Some(wait), next: Timestamp::MAX, ..Found::default() });
                 Outcome::Failed(why)
             }
             // Whoever else keeps them says so themselves.
@@ -216,13 +226,17 @@ impl Serving<'_> {
         let read = self.read(base, &slot, &subject.service, known).await?;
         if !base.is_ours() {
             let presents = read.presents((self.clock)());
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next: Timestamp::MAX });
+            let nothing =
+                Done { presents, version: None, issuer: None, issued_at: None, waiting: None, next: Timestamp::MAX };
+            return Ok(nothing);
         }
         let mut snapshot = base.snapshot.clone();
         snapshot.taken_at = whole_second((self.clock)());
         snapshot.services.insert(slot.clone(), subject.service.clone());
         read.facts.iter().for_each(|facts| snapshot.certificates.insert(facts.clone()));
         snapshot.secrets.insert(slot.clone(), read.state.clone());
+        snapshot.asked.extend(read.asked().map(|reason| (slot.clone(), reason.to_owned())));
+        remember_issues(&mut snapshot, &slot, &subject.issues);
         // A Secret that is gone, or cannot be read, does not say how often it was made.
         snapshot.lost_issues.insert(slot.clone(), subject.issues.clone());
         let Some(instance) = snapshot.service(&slot) else { return Err(Trouble::Changed) };
@@ -237,8 +251,12 @@ impl Serving<'_> {
         if let Some(why) = obstacle(&report, &slot) {
             return Err(Trouble::Obstacle(why, Presents::Unknown));
         }
-        let is_waiting = !report.waiting.is_empty();
-        self.keep(subject, request, &slot, read, report.next_look, is_waiting).await
+        let waiting = report.waiting.iter().find(|pending| pending.slot == slot).map(|pending| Wait {
+            since: snapshot.taken_at,
+            label: pending.waiting.label(),
+            why: pending.waiting.summary().into(),
+        });
+        self.keep(subject, request, &slot, read, report.next_look, waiting).await
     }
 
     /// What a Secret holds, if it may be written for this Service.
@@ -340,7 +358,8 @@ impl Serving<'_> {
         let issued_at = Some(snapshot.taken_at);
         let presents =
             Presents::This(class(&state, Some(&certificate), |_| true), state.certificate.validity.not_after);
-        Ok(Done { presents, version: written.metadata.resource_version, issuer, issued_at, next })
+        let version = written.metadata.resource_version;
+        Ok(Done { presents, version, issuer, issued_at, waiting: None, next })
     }
 
     /// Logs what is doubtful about the keys of Services: all of them have the same, so it is told once for each change.
@@ -369,11 +388,11 @@ impl Serving<'_> {
         slot: &Slot,
         read: Read,
         next: Timestamp,
-        is_waiting: bool,
+        waiting: Option<Wait>,
     ) -> Result<Done, Trouble> {
         let presents = read.presents((self.clock)());
         let (Some(secret), Some(certificate)) = (read.secret, read.certificate) else {
-            return Ok(Done { presents, version: None, issuer: None, issued_at: None, next });
+            return Ok(Done { presents, version: None, issuer: None, issued_at: None, waiting, next });
         };
         let issuer = certificate.facts().issuer.common_name();
         let mut wanted = secret.clone();
@@ -387,8 +406,8 @@ impl Serving<'_> {
             version = self.write(slot, &wanted, false).await?.metadata.resource_version;
             info!(object = slot.object_text(), "set right what is around a serving certificate");
         }
-        let version = version.filter(|_| !is_waiting);
-        Ok(Done { presents, version, issuer, issued_at: None, next })
+        let version = version.filter(|_| waiting.is_none());
+        Ok(Done { presents, version, issuer, issued_at: None, waiting, next })
     }
 
     /// The service CA and its key, which must still be what was decided with.
@@ -466,6 +485,24 @@ impl Serving<'_> {
     fn secrets(&self, slot: &Slot) -> Api<Secret> {
         Api::namespaced(self.client.clone(), slot.namespace())
     }
+}
+
+/// Has a Secret say when its last certificates were issued, as it is known here. Its owner can write another history on it, and ask
+/// for more than the circuit breaker allows.
+fn remember_issues(snapshot: &mut Snapshot, slot: &Slot, issues: &[Timestamp]) {
+    let Some(Observed::Present(state)) = snapshot.secrets.get_mut(slot) else { return };
+    let mut unmatched = issues.to_vec();
+    state.issues.retain(|at| match unmatched.iter().position(|it| it == at) {
+        Some(same) => {
+            unmatched.swap_remove(same);
+            false
+        }
+        None => true,
+    });
+    state.issues.extend(issues);
+    state.issues.sort();
+    let forgotten = state.issues.len().saturating_sub(REMEMBERED_ISSUES);
+    state.issues.drain(..forgotten);
 }
 
 /// What is not there is nothing.

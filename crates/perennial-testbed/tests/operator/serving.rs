@@ -1,6 +1,7 @@
 //! Services that ask for a certificate. Numbers are those of the original's scenarios.
 
 mod allowed;
+mod asked;
 mod distrusted;
 mod followed;
 mod made;

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::ValueEnum;
-use perennial_core::catalog::{Certificate, Day};
+use perennial_core::catalog::Day;
 use perennial_core::policy::Policy;
 
 use self::view::{View, catalog};
 use crate::cluster::ClusterArgs;
+use crate::commands::names;
 use crate::graph::{self, Graph};
 use crate::output;
 use crate::talk;
@@ -23,16 +24,23 @@ use crate::talk;
 /// List certificates: those of a cluster, or with --catalog every signer, bundle and certificate that Perennial knows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial certs                                  of the cluster that kubectl speaks with\n  \
+    perennial certs                                  the cluster of the current kubectl context\n  \
     perennial certs aggregator-client -o yaml        everything about one\n  \
+    perennial certs shop/web-tls                     that of a Service, by its Secret\n  \
     perennial certs -o json | jq -r '.items[] | select(.compliant | not) | .secret'\n  \
     perennial certs --catalog\n  \
     perennial certs --catalog csr-signer-ca          one certificate, and who depends on it\n  \
     perennial certs --catalog --policy pki.yaml      which key each certificate gets under a policy\n  \
     perennial certs --graph svg > trust.svg          who verifies what, with which trust\n  \
-    perennial certs --catalog -o json | jq -r '.items[] | select(.wellKnown) | .name'")]
+    perennial certs --catalog -o json | jq -r '.items[] | select(.wellKnown) | .name'\n\n\
+    A name is that of a certificate or of a row of the catalog, or that of a Secret as namespace/name.\n\n\
+    Exit codes:\n  \
+    0   done\n  \
+    1   failed, or nothing is called so\n  \
+    2   wrong usage")]
 pub(crate) struct Args {
-    /// Only this certificate, the bundles it is trusted through, and the edges that depend on it
+    /// Only this one: a certificate, a row of the catalog, or a Secret as namespace/name. With --catalog also the bundles it is
+    /// trusted through, and the edges that depend on it
     #[arg(value_name = "NAME", conflicts_with = "graph")]
     name: Option<String>,
 
@@ -86,12 +94,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(out.write_all(text.as_bytes())?);
     }
     if !args.catalog {
-        let name = args.name.as_deref().map(find).transpose()?;
-        return live::run(&args.cluster, name, args.output, out);
+        return live::run(&args.cluster, args.name.as_deref(), args.output, out);
     }
     let view = match &args.name {
         None => View::whole(),
-        Some(name) => View::about(find(name)?),
+        Some(name) => View::about(names::in_catalog(name, catalog())?),
     };
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     if let Some(policy) = &policy {
@@ -108,15 +115,6 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
         Format::Markdown => page::print(&view, out)?,
     }
     Ok(())
-}
-
-/// The certificate of this name, or that in the Secret of this name.
-fn find(name: &str) -> anyhow::Result<&'static Certificate> {
-    let by_row = || catalog().row(name).map(|row| catalog().logical(row));
-    catalog().certificate(name).or_else(by_row).with_context(|| {
-        let names: Vec<&str> = catalog().certificates.iter().map(|certificate| certificate.name).collect();
-        format!("no certificate is called {name:?}: there are {}", names.join(", "))
-    })
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {

@@ -23,14 +23,14 @@ use crate::output::{self, Listing};
 use crate::span::Span;
 use crate::{clock, talk};
 
-/// List the pods that may still hold what was there before the last rotation, and begin them again
+/// List the pods that may still hold a certificate or bundle from before the last rotation, and restart them
 ///
-/// A pod has a serving certificate or the CA bundle of Services from its volumes or its environment. Whoever began before that
-/// last changed may hold the old one: variables and files mounted by subPath never change under a container, files of a volume do,
-/// and whether a process reads them again nobody knows.
+/// A pod reads a serving certificate or the CA bundle of Services from its volumes or its environment. A pod that started before the
+/// last change may hold the previous content: variables and files mounted by subPath never change under a container; files of a volume
+/// do, but it is not known whether the process reads them again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial consumers service-ca                           who may hold what was there before\n  \
+    perennial consumers service-ca                           pods that may hold previous content\n  \
     perennial consumers service-ca --probe                   and what they serve, from within the cluster\n  \
     perennial consumers service-ca -n shop --restart         which pods would be evicted\n  \
     perennial consumers service-ca -n shop --restart --yes   evict them\n  \
@@ -38,9 +38,10 @@ use crate::{clock, talk};
     Pods are evicted within their PodDisruptionBudgets, of each controller one at a time, the next when as many are ready\n\
     as before. What is mounted through CSI drivers or from the node's own files is not known.\n\n\
     Exit codes:\n  \
-    0   nobody holds anything old\n  \
+    0   no pod that was asked about holds anything old\n  \
     1   failed, or pods were not evicted in time\n  \
-    3   somebody holds something old, or may do so")]
+    2   wrong usage\n  \
+    3   a pod that was asked about holds something old, or may do so")]
 pub(crate) struct Args {
     /// The CA whose consumers are meant
     #[arg(value_name = "CA", value_enum)]
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long)]
     restart: bool,
 
-    /// Evict also pods that nobody makes again
+    /// Evict also pods that no controller creates again
     #[arg(long, requires = "restart")]
     include_bare: bool,
 

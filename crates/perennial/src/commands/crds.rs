@@ -21,7 +21,11 @@ use crate::install::staging::replace_file;
     perennial crds | kubectl create -f -       create what is absent\n  \
     perennial crds pki | kubectl create -f -   only this one\n  \
     perennial crds featuregate network         print some\n  \
-    perennial crds --out deploy/crds           a file for each")]
+    perennial crds --out deploy/crds           a file for each\n\n\
+    Exit codes:\n  \
+    0   done\n  \
+    1   failed\n  \
+    2   wrong usage, or there is none of this name")]
 pub(crate) struct Args {
     /// Which ones: a kind, a singular, plural or short name, or a full name such as pkis.config.openshift.io
     #[arg(value_name = "NAME", value_parser = full_name)]

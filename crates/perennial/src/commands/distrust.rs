@@ -22,27 +22,32 @@ use perennial_operator::observe::observe;
 use self::handshake::Pair;
 use crate::cluster::{ClusterArgs, runtime};
 use crate::exit::Found;
-use crate::{clock, talk};
+use crate::{clock, span, talk};
 
 /// End the trust in an earlier CA on purpose: in an emergency, when its key may be known to others
 ///
-/// Every earlier CA is taken out of the bundle, with everybody who has vouched for it: after a rotation that is the current CA, too,
-/// because whoever has the old key can serve what the new one signed for it. So another CA takes its place first, which vouches for
-/// nobody, and signs everything again. Who still serves a certificate of before is refused from then on by whoever reads the new
-/// bundle. Without --yes nothing is written: everybody who is cut off is printed.
+/// Removes every previous CA from the bundle, and every CA that cross-signed one of them. After a rotation that includes the current
+/// CA: it has signed the previous one, so a holder of the previous key could serve a chain that clients accept. A new CA that
+/// cross-signs none of them takes its place first, and re-issues every certificate. From then on, clients that read the new bundle
+/// reject servers that still serve a previous certificate. Without --yes nothing is written: the command prints every edge that breaks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial distrust service-ca --reason 'key was copied'\n  \
     perennial distrust service-ca --reason 'key was copied' --yes\n  \
     perennial consumers service-ca                          who has to be restarted after it\n\n\
     With --yes it waits for the operator, and shows by TLS handshakes with the new bundle that a certificate of the old CA\n\
-    is refused and one of the new CA is accepted.")]
+    is refused and one of the new CA is accepted. The same reason a second time does nothing.\n\n\
+    Exit codes:\n  \
+    0   done, or done before for this reason; of a dry run: no edge breaks by it\n  \
+    1   failed, or not done in time\n  \
+    2   wrong usage\n  \
+    3   done, but a Service still presents a certificate of the old CA; of a dry run: edges break by it")]
 pub(crate) struct Args {
     /// Which CA: service-ca
     #[arg(value_name = "NAME", value_parser = ["service-ca", service_ca::ROW])]
     name: String,
 
-    /// Why
+    /// Why: the same reason acts once only
     #[arg(long, value_name = "REASON", value_parser = super::parse_reason)]
     reason: String,
 
@@ -66,19 +71,22 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.cluster.observe(planner.wiring())?.snapshot;
     let meant = meant(&planner, &snapshot)?;
+    let runtime = runtime()?;
+    if let Some((since, earlier)) = runtime.block_on(used(args, &planner, &snapshot, &meant))? {
+        return go_on(args, &planner, &snapshot, (since, &earlier), out);
+    }
     describe(&meant, out)?;
     let lost = meant.cuts_off(&planner, &snapshot);
     match lost.len() {
-        0 => writeln!(out, "Nobody is known who is cut off by it.")?,
-        1 => writeln!(out, "It cuts off:")?,
-        count => writeln!(out, "It cuts off, {count} in all:")?,
+        0 => writeln!(out, "No edge is known that breaks by it.")?,
+        1 => writeln!(out, "1 edge breaks by it:")?,
+        count => writeln!(out, "{count} edges break by it:")?,
     }
     lost.iter().try_for_each(|edge| writeln!(out, "  {edge}"))?;
     if !args.yes {
         talk::line(format_args!("dry run: --yes does it"));
         return Ok(if lost.is_empty() { Found::Nothing } else { Found::Warnings });
     }
-    let runtime = runtime()?;
     runtime.block_on(async {
         let client = args.cluster.client().await?;
         // What has to be refused afterwards, while it is still there.
@@ -92,12 +100,74 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         let answer = ask::distrust(&client, objects, &keys, &asked).await;
         answer.map_err(|error| anyhow::anyhow!("failed to ask for it: {}", brief(&error)))?;
         talk::line(format_args!("asked; waiting for the operator"));
-        let (after, presented) = wait(args, &planner, &client, &meant).await?;
-        let found = show(&meant, &client, &after, old, out).await?;
-        for secret in &presented {
-            talk::line(format_args!("warning: {secret} still has a certificate of the old CA: its Service says why"));
-        }
-        Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
+        finish(args, &planner, &client, &meant, old, out).await
+    })
+}
+
+/// Waits for the operator, and shows that it is done.
+async fn finish(
+    args: &Args,
+    planner: &Planner<'_>,
+    client: &Client,
+    meant: &Distrust,
+    old: Option<Pair>,
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    let (after, presented) = wait(args, planner, client, meant).await?;
+    let found = show(meant, client, &after, old, out).await?;
+    for secret in &presented {
+        talk::line(format_args!(
+            "warning: {secret} still holds a certificate of the old CA: see the annotations of its Service"
+        ));
+    }
+    Ok(if presented.is_empty() { found } else { found.max(Found::Warnings) })
+}
+
+/// The CAs that were distrusted for this reason before, and since when.
+async fn used(
+    args: &Args,
+    planner: &Planner<'_>,
+    snapshot: &Snapshot,
+    meant: &Distrust,
+) -> anyhow::Result<Option<(Timestamp, Distrust)>> {
+    let client = args.cluster.client().await?;
+    let objects = (&meant.signer.object(), &meant.bundle.object());
+    let used = ask::distrusted_for(&client, objects, &args.reason).await;
+    let used = used.map_err(|error| anyhow::anyhow!("failed to read the distrusted keys: {}", brief(&error)))?;
+    let since = used.values().min().copied();
+    Ok(since.zip(Distrust::of_keys(planner, snapshot, used.into_keys().collect())))
+}
+
+/// Does nothing where the trust has ended for this reason; else goes on with waiting for that.
+fn go_on(
+    args: &Args,
+    planner: &Planner<'_>,
+    snapshot: &Snapshot,
+    (since, earlier): (Timestamp, &Distrust),
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    let (since, left) = (span::day(since), earlier.left(planner, snapshot));
+    if left.trusted.is_empty() {
+        writeln!(
+            out,
+            "service-ca: nothing to do: this reason was used on {since}, and no bundle trusts that CA any more; pass another \
+             --reason to distrust the current one"
+        )?;
+        return Ok(Found::Nothing);
+    }
+    let trusted: Vec<String> = left.trusted.iter().map(|slot| slot.object_text().to_owned()).collect();
+    writeln!(out, "service-ca: asked for this reason on {since}, and still trusted in {}", first_few(&trusted))?;
+    if !args.yes {
+        talk::line(format_args!("dry run: --yes waits until it is done"));
+        return Ok(Found::Warnings);
+    }
+    runtime()?.block_on(async {
+        let client = args.cluster.client().await?;
+        let old = match left.presented.first() {
+            Some(slot) => Some(Pair::read(&client, &slot.object()).await?),
+            None => None,
+        };
+        finish(args, planner, &client, earlier, old, out).await
     })
 }
 
@@ -120,7 +190,7 @@ fn describe(meant: &Distrust, out: &mut dyn Write) -> anyhow::Result<()> {
     if meant.is_current {
         writeln!(
             out,
-            "The current one is among them, or has signed one of them: another takes its place first, and signs everything again."
+            "The current CA is among them, or cross-signed one of them: a new CA replaces it first, and re-issues every certificate."
         )?;
     }
     Ok(())

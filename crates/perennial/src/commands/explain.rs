@@ -1,14 +1,12 @@
 //! `perennial explain NAME`: everything about one certificate: its key, its life, what it waits for, who
 //! verifies it.
 
-mod find;
-
 use std::io::{self, Write};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use perennial_core::catalog::{Catalog, Custody, Instance, Row, Succession};
-use perennial_core::forecast::{Rotation, forecast};
-use perennial_core::plan::{Action, Planner, Report, Scope};
+use perennial_core::inventory::next_rotation;
+use perennial_core::plan::{Pending, Planner, Report, Scope};
 use perennial_core::policy::{Policy, PolicySource};
 use perennial_core::rules::{Observed, SecretState, Timing};
 use perennial_core::snapshot::{Slot, Snapshot};
@@ -16,7 +14,7 @@ use perennial_core::trust::{CertificateFacts, Principal};
 use perennial_core::verify::{Checked, State, verify};
 use perennial_core::wiring::{copy_slot, identity};
 
-use self::find::{Subject, find};
+use crate::commands::names::{Subject, find};
 use crate::commands::{plan, verify as matrix};
 use crate::snapshot::From;
 use crate::span;
@@ -28,18 +26,19 @@ use crate::table::{Table, labelled, section};
     perennial explain csr-signer --from snapshot.json        a row of the catalog\n  \
     perennial explain etcd-server --from snapshot.json       a certificate, as policies call it\n  \
     perennial explain shop/web-0-tls --from snapshot.json    an object: a Secret or a ConfigMap\n\n\
-    `perennial certs --catalog` lists the names.")]
+    `perennial certs --catalog` lists the names.\n\n\
+    Exit codes:\n  \
+    0   done\n  \
+    1   failed, or nothing is called so\n  \
+    2   wrong usage")]
 pub(crate) struct Args {
-    /// A certificate or bundle by its name in the catalog, or an object as namespace/name
+    /// A certificate, a row or a bundle by its name in the catalog, or a Secret or ConfigMap as namespace/name
     #[arg(value_name = "NAME")]
     name: String,
 
     #[command(flatten)]
     from: From,
 }
-
-/// How long after its time a rotation is looked for: what delays one is shorter than this.
-const PATIENCE: SignedDuration = SignedDuration::from_hours(24 * 60);
 
 /// How many certificates of one row are told about when none was chosen.
 const AT_MOST: usize = 5;
@@ -94,7 +93,7 @@ fn explain_certificate(known: &Known<'_>, row: &Row, instance: &Instance, out: &
     if let Observed::Present(state) = found {
         print_times(known, row, instance, state, out)?;
     }
-    print_next(known, row, instance, &slot, found, out)?;
+    print_next(known, row, instance, &slot, out)?;
     let slots: Vec<Slot> =
         [slot].into_iter().chain(row.copies.iter().map(|copy| copy_slot(row, copy, instance))).collect();
     print_edges(known, "VERIFIED BY", |edge| edge.row == row.id && slots.contains(&edge.presented), out)
@@ -230,22 +229,11 @@ fn timing(known: &Known<'_>, row: &Row, instance: &Instance, state: &SecretState
     Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale)
 }
 
-/// What happens to it next: now, or after what it waits for, or when its time comes.
-fn print_next(
-    known: &Known<'_>,
-    row: &Row,
-    instance: &Instance,
-    slot: &Slot,
-    found: &Observed<SecretState>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+/// What happens to it next: now, or after what it waits for, or when its time comes. The same date as `perennial certs` shows.
+fn print_next(known: &Known<'_>, row: &Row, instance: &Instance, slot: &Slot, out: &mut dyn Write) -> io::Result<()> {
     let now = known.snapshot.taken_at;
-    let is_it = |action: &Action| matches!(action, Action::Issue(issue) if issue.slot == *slot);
-    if let Some(step) = known.report.steps.iter().find(|step| is_it(&step.action)) {
-        return labelled("next rotation", &format!("now: {step}"), out);
-    }
-    let waiting = known.report.waiting.iter().filter(|pending| pending.slot.is_beside(slot));
-    for pending in waiting {
+    let waiting: Vec<&Pending> = known.report.waiting.iter().filter(|it| it.slot.is_beside(slot)).collect();
+    for pending in &waiting {
         if let Some(reason) = &pending.reason {
             labelled("is due", &reason.to_string(), out)?;
         }
@@ -254,31 +242,22 @@ fn print_next(
     if is_of_installation(row) {
         return Ok(());
     }
-    let next = found.present().and_then(|state| next_rotation(known, row, instance, slot, state));
-    match next {
-        Some(rotation) => {
-            let mut text =
-                format!("{} ({}): {}", span::instant(rotation.at), span::from_to(now, rotation.at), rotation.reason);
-            if !rotation.restarts.is_empty() {
-                text.push_str(&format!("; rolls out {}", plan::restarts(&rotation.restarts)));
-            }
-            labelled("next rotation", &text, out)
-        }
-        None => labelled("next rotation", "none in sight", out),
+    let Some(next) = next_rotation(&known.snapshot, &known.report, (row, instance), slot) else {
+        let text = if waiting.is_empty() { "none in sight" } else { "when what it waits for has happened" };
+        return labelled("next rotation", text, out);
+    };
+    let at = if next.at <= now {
+        "now".to_owned()
+    } else {
+        format!("{} ({})", span::instant(next.at), span::from_to(now, next.at))
+    };
+    let mut text = format!("{at}: {}", next.reason);
+    let restarts = known.planner.wiring().row(row.id).map(|wired| &wired.restarts).filter(|it| !it.is_empty());
+    if let Some(restarts) = restarts {
+        let restarts = restarts.iter().map(|it| (*it).to_owned()).collect();
+        text.push_str(&format!("; rolls out {}", plan::restarts(&restarts)));
     }
-}
-
-fn next_rotation(
-    known: &Known<'_>,
-    row: &Row,
-    instance: &Instance,
-    slot: &Slot,
-    state: &SecretState,
-) -> Option<Rotation> {
-    let now = known.snapshot.taken_at;
-    let due = timing(known, row, instance, state).next_after(now);
-    let until = due.max(now).saturating_add(PATIENCE).ok()?;
-    forecast(&known.planner, &known.snapshot, until).rotations.into_iter().find(|rotation| rotation.slot == *slot)
+    labelled("next rotation", &text, out)
 }
 
 fn explain_bundle(known: &Known<'_>, id: &str, slot: &Slot, out: &mut dyn Write) -> io::Result<()> {

@@ -20,8 +20,7 @@ use crate::table::{Table, section, wrapped};
 
 /// Forecast: every rotation to come, why, when at the latest, and what it restarts
 ///
-/// These are the planner's own decisions on a clock that runs ahead, if everything goes as it should and nobody changes
-/// anything.
+/// These are the planner's own decisions on a clock that runs ahead, if every rollout takes its usual time and nothing else changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial forecast --from snapshot.json\n  \
@@ -51,7 +50,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
     let to = snapshot.taken_at.checked_add(args.within.0).context("--within reaches beyond the calendar")?;
-    let forecast = forecast(&planner, &snapshot, to);
+    let mut forecast = forecast(&planner, &snapshot, to);
+    forecast.endings.retain(|ending| args.from.asks_about(ending.row));
     match args.output {
         Listing::Table => print(&forecast, false, out)?,
         Listing::Wide => print(&forecast, true, out)?,

@@ -8,6 +8,7 @@ mod explain;
 mod forecast;
 mod install;
 mod manifests;
+mod names;
 mod plan;
 mod rotate;
 mod run;
@@ -20,17 +21,16 @@ use std::io::Write;
 
 use clap::{Parser, Subcommand};
 use jiff::Timestamp;
+use perennial_core::campaign;
 
 use crate::exit::Found;
 
 pub(crate) use run::threads;
 
-/// Why somebody asks for something.
+/// Why somebody asks for something: what counts as a reason on an object.
 fn parse_reason(text: &str) -> Result<String, String> {
-    match text.trim() {
-        "" => Err("a reason is a few words, found none".to_owned()),
-        reason => Ok(reason.to_owned()),
-    }
+    let wrong = || format!("a reason is a few words in one line, of at most {} bytes", campaign::LONGEST_REASON);
+    campaign::reason(text).map(str::to_owned).ok_or_else(wrong)
 }
 
 /// Keeps every certificate inside a Kubernetes cluster alive.
@@ -39,11 +39,16 @@ fn parse_reason(text: &str) -> Result<String, String> {
     name = "perennial",
     version,
     about,
-    long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new\n\
-                  cluster, rotates them, and lets an administrator decide which keys are used. `perennial up` starts\n\
+    long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new \
+                  cluster, rotates them, and lets an administrator decide which keys are used. `perennial up` starts \
                   with nothing but a directory, `perennial run` keeps a cluster.",
-    after_help = "Data goes to stdout, everything else to stderr.\n\
-                  Exit codes: 0 done, 1 failed, 2 wrong usage, 3 warnings found, 4 critical findings.",
+    after_help = "Data goes to stdout, everything else to stderr.\n\n\
+                  Exit codes, of which each command's --help says what they mean there:\n  \
+                  0   done\n  \
+                  1   failed\n  \
+                  2   wrong usage\n  \
+                  3   warnings found\n  \
+                  4   critical findings",
     max_term_width = 120,
     subcommand_required = true,
     arg_required_else_help = true

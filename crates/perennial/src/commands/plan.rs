@@ -20,16 +20,16 @@ use crate::table::{Table, labelled, section, wrapped};
 /// Nothing is written. The same snapshot always gives the same plan, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial plan                                 of the cluster that kubectl speaks with\n  \
-    perennial plan --from snapshot.json            of a file\n  \
+    perennial plan                                 the cluster of the current kubectl context\n  \
+    perennial plan --from snapshot.json            a snapshot\n  \
     perennial plan --from snapshot.json -o wide    also key, signer and end of each new certificate\n  \
     perennial plan --from snapshot.json -o json | jq -r '.steps[].object'\n\n\
     Exit codes:\n  \
     0   no risk; what merely waits is none\n  \
     1   failed\n  \
     2   wrong usage\n  \
-    3   somebody will stop trusting somebody, before waiting can help\n  \
-    4   somebody does not trust somebody, from now on")]
+    3   a client will reject a server before waiting can help\n  \
+    4   a client rejects a server from now on")]
 pub(crate) struct Args {
     #[command(flatten)]
     from: From,
@@ -43,7 +43,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
-    let report = planner.plan(&snapshot, &Scope::All);
+    let mut report = planner.plan(&snapshot, &Scope::All);
+    // What is broken elsewhere is no answer to what was asked.
+    report.risks.retain(|risk| row_of(&planner, risk).is_none_or(|row| args.from.asks_about(row)));
     match args.output {
         Listing::Table => print(&report, false, out)?,
         Listing::Wide => print(&report, true, out)?,
@@ -51,6 +53,11 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         Listing::Yaml => output::yaml(&report, out)?,
     }
     Ok(found(&report))
+}
+
+/// The row that a risk is about.
+pub(super) fn row_of(planner: &Planner<'_>, risk: &Risk) -> Option<&'static str> {
+    planner.wiring().edge_called(&risk.edge).map(|edge| edge.row)
 }
 
 /// Prints a plan for people.
@@ -65,7 +72,7 @@ fn found(report: &Report) -> Found {
 }
 
 /// Those of the whole plan and those of its steps, each once, the earliest first.
-fn all_risks(report: &Report) -> Vec<&Risk> {
+pub(super) fn all_risks(report: &Report) -> Vec<&Risk> {
     let of_steps = report.steps.iter().flat_map(|step| &step.risks);
     let mut seen = BTreeSet::new();
     let mut risks: Vec<&Risk> =

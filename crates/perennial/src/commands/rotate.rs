@@ -1,36 +1,50 @@
-//! `perennial rotate`: asks for new certificates, on the planned path.
+//! `perennial rotate`: asks for new certificates, on the planned path, a few at a time, and waits for them.
 
+mod carry_out;
 mod noncompliant;
 
 use std::io::Write;
 use std::num::NonZeroUsize;
 
-use anyhow::{Context, bail};
-use perennial_core::catalog::{Catalog, Day, Row};
-use perennial_core::plan::{Planner, Scope};
-use perennial_core::snapshot::Snapshot;
-use perennial_core::wiring::instances;
-use perennial_operator::ask;
+use anyhow::bail;
+use jiff::Timestamp;
+use perennial_core::campaign::Candidate;
+use perennial_core::catalog::{Catalog, Row};
+use perennial_core::key::KeySpec;
+use perennial_core::plan::{Planner, Report, Scope};
+use perennial_core::policy::Usage;
+use perennial_core::rules::Observed;
+use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_operator::observe::Observation;
 
-use crate::cluster::{ClusterArgs, runtime};
-use crate::commands::plan;
+use crate::cluster::ClusterArgs;
+use crate::commands::{names, plan};
 use crate::exit::Found;
+use crate::span::{self, Span};
 use crate::talk;
 
-/// Ask for new certificates before their time: on the planned path, with overlap, at most once per reason
+/// Ask for new certificates before their time: with overlap, a few at a time, and once for each reason
 ///
-/// Without --yes nothing is written: what would follow is printed as `perennial plan` prints it. The operator does the rest.
+/// Without --yes nothing is written: what would follow is printed as `perennial plan` prints it. With --yes the command asks the
+/// operator for the rotation of each certificate, waits for it, and prints how many were rotated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial rotate aggregator-client --reason 'key was copied'\n  \
     perennial rotate kube-control-plane-signer --reason 2026-audit --yes\n  \
+    perennial rotate shop/web-tls --reason 'key was copied' --yes       that of one Service\n  \
+    perennial rotate service-serving --reason 'policy of March' --yes   those of all Services\n  \
     perennial rotate --noncompliant --reason 'policy of March' --yes\n\n\
-    A name is that of a certificate, as `perennial certs` lists it, or that of its Secret.\n\n\
-    --noncompliant asks for every certificate whose key is not what the PKI resource asks for: signers first, a few at a\n\
-    time, and waits for them. Stop it whenever you like, and start it again with the same reason: it goes on.")]
+    --noncompliant asks for every certificate whose key is not what the PKI resource asks for.\n\n\
+    Signers are rotated first, and no more than --at-once are under way at once. Stop the command whenever you like, and\n\
+    start it again with the same reason: it goes on, and rotates nothing twice.\n\n\
+    Exit codes:\n  \
+    0   every certificate was rotated, or had been for this reason; of a dry run: nothing breaks by it\n  \
+    1   failed, or some were not rotated: the output says which and why\n  \
+    2   wrong usage\n  \
+    3   of a dry run: by the rotation, a client will reject a server before waiting can help\n  \
+    4   of a dry run: by the rotation, a client rejects a server at once")]
 pub(crate) struct Args {
-    /// Which certificate
+    /// Which certificate: its name or row as `perennial certs --catalog` lists them, or its Secret as namespace/name
     #[arg(value_name = "NAME", required_unless_present = "noncompliant", conflicts_with = "noncompliant")]
     name: Option<String>,
 
@@ -39,12 +53,16 @@ pub(crate) struct Args {
     noncompliant: bool,
 
     /// How many may be under way at once
-    #[arg(long, value_name = "COUNT", default_value = "5", requires = "noncompliant")]
+    #[arg(long, value_name = "COUNT", default_value = "5")]
     at_once: NonZeroUsize,
 
     /// Ask for the first few, and do not wait for them
-    #[arg(long, requires = "noncompliant")]
+    #[arg(long)]
     no_wait: bool,
+
+    /// How long to wait while no certificate is rotated
+    #[arg(long, value_name = "SPAN", default_value = "10m", conflicts_with = "no_wait")]
+    timeout: Span,
 
     /// Why: the same reason rotates once only
     #[arg(long, value_name = "REASON", value_parser = super::parse_reason)]
@@ -58,68 +76,155 @@ pub(crate) struct Args {
     cluster: ClusterArgs,
 }
 
-/// Asks, or shows what asking would do.
-pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
-    match &args.name {
-        Some(name) => one(args, name, out),
-        None => noncompliant::run(args, out),
-    }
+/// A certificate to rotate.
+struct Chosen {
+    slot: Slot,
+    row: &'static Row,
+    /// The key that it is to have; none where any new one will do.
+    wanted: Option<KeySpec>,
 }
 
-fn one(args: &Args, name: &str, out: &mut dyn Write) -> anyhow::Result<Found> {
+/// Asks, or shows what asking would do.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
-    let rows = rows(name)?;
-    let Observation { mut snapshot, unmanaged, .. } = args.cluster.observe(planner.wiring())?;
-    for row in &rows {
-        if let Some(why) = unmanaged.get(row.component.owner()) {
-            bail!("{} is left as it is: {why}", row.id);
-        }
-        if snapshot.settings.left_alone.contains(row.component.owner()) {
-            bail!("{} belongs to {}, whose certificates are not kept here", row.id, row.component.owner());
-        }
-        if is_done(&planner, &snapshot, row, &args.reason) {
-            talk::line(format_args!("{} was rotated for this reason before, and is not again: choose another", row.id));
-        }
-        snapshot.settings.forced.insert(row.id.to_owned(), args.reason.clone());
+    let observation = args.cluster.observe(planner.wiring())?;
+    let chosen = match &args.name {
+        Some(name) => named(name, &planner, &observation)?,
+        None => noncompliant::chosen(&planner, &observation, out)?,
+    };
+    if chosen.is_empty() {
+        talk::line(format_args!("every certificate has the key that the policy asks for"));
+        return Ok(Found::Nothing);
+    }
+    if chosen.iter().all(|it| used_at(&observation.snapshot, it, &args.reason).is_some()) {
+        return used(args, &observation.snapshot, &chosen, out);
     }
     if !args.yes {
-        let report = planner.plan(&snapshot, &Scope::All);
-        talk::line(format_args!("dry run: --yes asks for it"));
-        return plan::show(&report, out);
+        return preview(args, &planner, &observation.snapshot, &chosen, out);
     }
-    let runtime = runtime()?;
-    let client = runtime.block_on(args.cluster.client())?;
-    for row in &rows {
-        for instance in instances(row, &snapshot) {
-            let object = planner.wiring().home(row, &instance).object();
-            let asked = runtime.block_on(ask::rotate(&client, &object, &args.reason));
-            asked.with_context(|| format!("failed to ask for a new certificate in {object}"))?;
-            writeln!(out, "asked for a new certificate in {object}")?;
+    carry_out::run(args, &planner, &observation, &chosen, out)
+}
+
+/// The certificates of the running cluster that are called so.
+fn named(name: &str, planner: &Planner<'static>, observation: &Observation) -> anyhow::Result<Vec<Chosen>> {
+    let Observation { snapshot, unmanaged, .. } = observation;
+    let mut chosen = Vec::new();
+    for (row, instance) in names::certificates(name, planner.wiring(), snapshot)? {
+        if let Some(why) = unmanaged.get(row.component.owner()) {
+            bail!("{} is not rotated: {why}", row.id);
         }
+        if snapshot.settings.leaves(row.component, row.id) {
+            bail!("{} is not rotated: {} is not managed here", row.id, row.component.owner());
+        }
+        let slot = planner.wiring().home(row, &instance);
+        chosen.push(Chosen { slot, row, wanted: None });
     }
+    Ok(chosen)
+}
+
+/// When the certificate was issued that is there, if this reason was used before.
+fn used_at(snapshot: &Snapshot, chosen: &Chosen, reason: &str) -> Option<Timestamp> {
+    let state = snapshot.secrets.get(&chosen.slot)?.present()?;
+    let issued_at = state.issued_at.unwrap_or(state.certificate.validity.not_before);
+    (state.forced.as_deref() == Some(reason)).then_some(issued_at)
+}
+
+/// Nothing is done, because everything was done for this reason before.
+fn used(args: &Args, snapshot: &Snapshot, chosen: &[Chosen], out: &mut dyn Write) -> anyhow::Result<Found> {
+    let text = match chosen {
+        [it] => {
+            let date = used_at(snapshot, it, &args.reason).map(span::day).unwrap_or_default();
+            let object = it.slot.object_text();
+            format!(
+                "{object}: not rotated: this reason was used, and the certificate is of {date}; pass another --reason"
+            )
+        }
+        many => format!("{} certificates: not rotated: this reason was used; pass another --reason", many.len()),
+    };
+    if args.noncompliant {
+        bail!("{text}");
+    }
+    writeln!(out, "{text}")?;
     Ok(Found::Nothing)
 }
 
-/// The rows of the running cluster that hold a certificate of this name.
-fn rows(name: &str) -> anyhow::Result<Vec<&'static Row>> {
-    let catalog = Catalog::builtin();
-    let rows = || catalog.rows.iter().filter(|row| row.day == Day::Two);
-    let mut found: Vec<&Row> = rows().filter(|row| row.id == name).collect();
-    if found.is_empty() {
-        found = rows().filter(|row| row.certificate == name).collect();
-    }
-    if found.is_empty() {
-        let names: Vec<&str> = rows().map(|row| row.id).collect();
-        bail!("no certificate of a running cluster is called {name:?}: there are {}", names.join(", "));
-    }
-    Ok(found)
+/// Shows what asking for the first few would lead to, and nothing else of the plan.
+fn preview(
+    args: &Args,
+    planner: &Planner<'_>,
+    snapshot: &Snapshot,
+    chosen: &[Chosen],
+    out: &mut dyn Write,
+) -> anyhow::Result<Found> {
+    let mut open: Vec<&Chosen> = chosen.iter().filter(|it| used_at(snapshot, it, &args.reason).is_none()).collect();
+    // A stable sort: otherwise the order of the catalog stays.
+    open.sort_by_key(|it| it.row.usage != Usage::Signer);
+    let now = open.len().min(args.at_once.get());
+    let mut asked = snapshot.clone();
+    asked.asked.extend(open.iter().take(now).map(|it| (it.slot.clone(), args.reason.clone())));
+    let later = match open.len() - now {
+        0 => String::new(),
+        later => format!(", and for {later} more when these are done"),
+    };
+    talk::line(format_args!("dry run: --yes asks for {now} new certificate{}{later}", if now == 1 { "" } else { "s" }));
+    let before = planner.plan(snapshot, &Scope::All);
+    plan::show(&difference(planner.plan(&asked, &Scope::All), &before), out)
 }
 
-fn is_done(planner: &Planner<'_>, snapshot: &Snapshot, row: &Row, reason: &str) -> bool {
-    let states = instances(row, snapshot).into_iter().filter_map(|instance| {
-        let slot = planner.wiring().home(row, &instance);
-        snapshot.secrets.get(&slot).and_then(|found| found.present())
-    });
-    let mut states = states.peekable();
-    states.peek().is_some() && states.all(|state| state.forced.as_deref() == Some(reason))
+/// What a plan has and another does not.
+fn difference(mut plan: Report, other: &Report) -> Report {
+    plan.steps.retain(|step| !other.steps.contains(step));
+    plan.waiting.retain(|it| !other.waiting.iter().any(|same| same.slot == it.slot && same.reason == it.reason));
+    let others: Vec<&str> = plan::all_risks(other).into_iter().map(|risk| risk.edge.as_str()).collect();
+    plan.risks.retain(|risk| !others.contains(&risk.edge.as_str()));
+    plan.steps.iter_mut().for_each(|step| step.risks.retain(|risk| !others.contains(&risk.edge.as_str())));
+    plan
+}
+
+/// What a campaign is about, and what it cannot ask for, with the reason.
+fn candidates(chosen: &[Chosen], snapshot: &Snapshot) -> (Vec<Candidate>, Vec<(Slot, String)>) {
+    let (mut candidates, mut refused) = (Vec::new(), Vec::new());
+    for it in chosen {
+        match snapshot.secrets.get(&it.slot) {
+            // It may be somebody else's: nothing is written on it.
+            Some(Observed::Unknown { why }) => refused.push((it.slot.clone(), why.clone())),
+            None | Some(Observed::Absent) => refused.push((it.slot.clone(), "there is no certificate yet".to_owned())),
+            Some(Observed::Present(_) | Observed::Unreadable { .. }) => {
+                candidates.push(Candidate { slot: it.slot.clone(), is_signer: it.row.usage == Usage::Signer });
+            }
+        }
+    }
+    (candidates, refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use perennial_core::plan::Risk;
+    use perennial_core::trust::{Broken, Obstacle};
+
+    use super::*;
+
+    fn report(edges: &[&str]) -> Report {
+        let at: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let risk = |edge: &&str| Risk {
+            edge: (*edge).to_owned(),
+            at,
+            broken: Broken {
+                bundle: "trust".to_owned(),
+                leaf: "leaf".to_owned(),
+                obstacle: Obstacle::Untrusted { signer: "signer".to_owned() },
+            },
+        };
+        let risks = edges.iter().map(risk).collect();
+        Report { at, steps: Vec::new(), waiting: Vec::new(), risks, next_look: at }
+    }
+
+    #[test]
+    fn a_dry_run_judges_only_what_the_rotation_brings() {
+        let found = |before: &[&str], after: &[&str]| {
+            plan::show(&difference(report(after), &report(before)), &mut Vec::new()).unwrap()
+        };
+        assert_eq!(found(&["broken anyway"], &["broken anyway"]), Found::Nothing);
+        assert_eq!(found(&["broken anyway"], &["broken anyway", "broken by it"]), Found::Critical);
+    }
 }

@@ -24,7 +24,7 @@ use crate::exit::Found;
 use crate::output;
 use crate::span::Span;
 
-/// Simulate years of a cluster: the real decisions on a virtual clock, with trouble if you like
+/// Simulate years of a cluster: the real decisions on a virtual clock, with faults if you like
 ///
 /// Keys are symbols, processes read late, and a judge that shares no code with the planner decides after every write
 /// whether somebody stopped trusting somebody. The same arguments give the same story, byte for byte.

@@ -25,7 +25,7 @@ use crate::table::{Table, labelled, section};
 /// path, and it ends with the first certificate on such a path.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial verify                                 the cluster that kubectl speaks with\n  \
+    perennial verify                                 the cluster of the current kubectl context\n  \
     perennial verify --from snapshot.json\n  \
     perennial verify --from snapshot.json --warn-within 30d\n  \
     perennial verify --from snapshot.json -o wide    also what is read from where\n  \
@@ -33,17 +33,17 @@ use crate::table::{Table, labelled, section};
     Which certificate of the path ends first (LIMIT):\n  \
     itself     what is presented\n  \
     signer     one that signed it\n  \
-    earlier    one that was replaced, and that somebody may still have\n\n\
+    earlier    one that was replaced, and that a process may still hold\n\n\
     How it is known what a process holds (EVIDENCE), the weakest that an edge rests on:\n  \
-    observed   somebody saw what it holds\n  \
+    observed   what it holds was seen\n  \
     assumed    it reads again within a time that the catalog states\n  \
-    unknown    it reads when it starts, and nobody saw with what it started\n  \
+    unknown    it reads when it starts, and what it started with was not seen\n  \
     never      it never reads again\n\n\
     Exit codes:\n  \
-    0   everything holds\n  \
+    0   every edge holds\n  \
     1   failed\n  \
     2   wrong usage\n  \
-    3   an edge ends within --warn-within\n  \
+    3   an edge ends within --warn-within, or an object could not be read\n  \
     4   an edge is broken")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -75,7 +75,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let snapshot = args.from.read(planner.wiring())?;
     let at = snapshot.taken_at;
     let warn_before = at.checked_add(args.warn_within.0).context("--warn-within reaches beyond the calendar")?;
-    let edges = verify(&planner, &snapshot);
+    let mut edges = verify(&planner, &snapshot);
+    edges.retain(|edge| args.from.asks_about(edge.row));
     let matrix = Matrix { at, warn_before, edges: &edges, snapshot: &snapshot };
     match args.output {
         Listing::Table => print(&matrix, &table(&matrix), out)?,

@@ -53,6 +53,11 @@ pub(crate) async fn prepare(api: &Api, wishes: &Wishes) -> anyhow::Result<Prepar
     ensure(api, &at(CONFIG, "networks", "cluster"), whole, asked, &mut prepared).await?;
     let empty = json!({"metadata": {"name": pki::NAME}, "spec": {}});
     ensure(api, &at(pki::GROUP, pki::PLURAL, pki::NAME), empty, None, &mut prepared).await?;
+    // Without a status, the specification of the gates counts: there is nobody else who would compute one.
+    let gates = json!({"metadata": {"name": "cluster"}, "spec": {}});
+    ensure(api, &at(CONFIG, "featuregates", "cluster"), gates, None, &mut prepared).await?;
+    let service_ca = json!({"metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}});
+    ensure(api, &at("operator.openshift.io", "servicecas", "cluster"), service_ca, None, &mut prepared).await?;
     Ok(prepared)
 }
 

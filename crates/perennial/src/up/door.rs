@@ -1,7 +1,7 @@
 //! Who is let in, and how: TLS, the administrator's kubeconfig, and a token for who prefers one.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use anyhow::Context;
 use axum::Router;
 use futures_util::future::{BoxFuture, ready};
 use perennial_apiserver::listen::{self, Authenticator, Presented, Settings, Tokens, User, server_config};
+use perennial_core::spec::Host;
 use perennial_x509::{Certificate, random};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
@@ -16,8 +17,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
+use super::directory::{KUBECONFIG, TOKEN, keep_secret_file};
 use super::identity::{Credential, Identity};
-use super::keep_secret_file;
 use crate::clock;
 use crate::install::kubeconfig;
 
@@ -54,8 +55,7 @@ impl Door {
 
     /// Serves until it is closed.
     pub(crate) fn serve(&self, listener: TcpListener, app: Router) -> impl Future<Output = ()> + Send + use<> {
-        let callers = Callers { tokens: Tokens::new([((*self.token).clone(), administrator())]) };
-        let settings = Settings::new(self.tls.subscribe(), callers);
+        let settings = Settings::new(self.tls.subscribe(), Callers::with_token(&self.token));
         let mut open = self.open.subscribe();
         let closed = async move { drop(open.wait_for(|open| !open).await) };
         listen::serve(listener, app, settings, closed)
@@ -75,24 +75,23 @@ impl Door {
 
     fn write_kubeconfig(&self, identity: &Identity) -> anyhow::Result<()> {
         let Credential { certificates, key } = &identity.admin;
-        // Its certificate is for this machine alone. Who listens on other addresses reaches it by one of them, and
-        // asks for it by the name that it has.
+        // Where its certificate is not for the address, clients ask for the name that it is for.
         let ip = if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
         let url = format!("https://{}", SocketAddr::new(ip, self.address.port()));
         let parts = kubeconfig::Parts {
             cluster: &self.cluster,
             server: &url,
-            server_name: (ip != IpAddr::from(Ipv4Addr::LOCALHOST)).then_some("localhost"),
+            server_name: (!identity.is_for(&Host::Ip(ip))).then_some("localhost"),
             bundle_pem: &identity.server_trust.to_pem(),
             user: "admin",
             certificate_pem: &certificates.iter().map(Certificate::to_pem).collect::<String>(),
         };
-        keep_secret_file(&self.directory.join("kubeconfig"), &kubeconfig::render(&parts, &key.to_pem()?))
+        keep_secret_file(&self.directory.join(KUBECONFIG), &kubeconfig::render(&parts, &key.to_pem()?))
     }
 }
 
 fn tls(identity: &Identity) -> anyhow::Result<Arc<ServerConfig>> {
-    let Credential { certificates, key } = &identity.server;
+    let Credential { certificates, key } = &*identity.server;
     let der = |certificate: &Certificate| CertificateDer::from(certificate.der().to_vec());
     let chain = certificates.iter().map(der).collect();
     let key = PrivateKeyDer::from_pem_slice(key.to_pkcs8_pem()?.as_bytes()).context("the server's key")?;
@@ -102,7 +101,7 @@ fn tls(identity: &Identity) -> anyhow::Result<Arc<ServerConfig>> {
 
 /// Those who have a certificate of ours, or a token.
 #[derive(Debug)]
-struct Callers {
+pub(super) struct Callers {
     tokens: Tokens,
 }
 
@@ -113,6 +112,15 @@ impl Authenticator for Callers {
 }
 
 impl Callers {
+    /// Those who have a certificate of ours, or the token in the directory.
+    pub(super) fn of(directory: &Path) -> anyhow::Result<Callers> {
+        Ok(Callers::with_token(&token(directory)?))
+    }
+
+    fn with_token(token: &Zeroizing<String>) -> Callers {
+        Callers { tokens: Tokens::new([(token.clone(), administrator())]) }
+    }
+
     fn who(&self, presented: &Presented<'_>) -> Option<User> {
         let certificate = presented.certificates.first().and_then(|der| Certificate::from_der(der).ok());
         let Some(certificate) = certificate else { return self.tokens.owner(presented) };
@@ -131,7 +139,7 @@ fn administrator() -> User {
 
 /// The token in the directory, which is drawn where there is none.
 fn token(directory: &Path) -> anyhow::Result<Zeroizing<String>> {
-    let path = directory.join("token");
+    let path = directory.join(TOKEN);
     if let Ok(found) = fs::read_to_string(&path) {
         let found = Zeroizing::new(found);
         if found.trim().len() >= 32 {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube_client::api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Config, ResourceExt};
+use perennial_apiserver::store::Store;
 use perennial_core::catalog::ObjectName;
 use perennial_operator::ask;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
@@ -32,6 +34,12 @@ fn api(store: Store) -> Arc<Api> {
 struct Seen {
     client_certificate: String,
     server_certificate: Vec<u8>,
+}
+
+/// A control plane in this directory, on a free port, without metrics.
+fn request<'r>(directory: &'r Directory, wishes: &'r Wishes, until_ready: bool) -> Request<'r> {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    Request { directory, listen, names: &[], wishes, probes: None, until_ready }
 }
 
 fn kubeconfig(directory: &Path) -> Kubeconfig {
@@ -96,21 +104,19 @@ async fn ask_for_new_ones(client: &Client, reason: &str) {
 #[tokio::test]
 async fn certificates_are_renewed_while_it_runs_and_connections_go_on() {
     let top = TempDir::new().unwrap();
-    let directory = prepare_directory(&top.path().join("data")).unwrap();
-    let wishes = Wishes::default();
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let request = Request { data_dir: &directory, listen, wishes: &wishes, until_ready: false };
+    let (prepared, wishes) = (Directory::prepare(&top.path().join("data")).unwrap(), Wishes::default());
+    let (directory, request) = (prepared.path(), request(&prepared, &wishes, false));
     let announced = Arc::new(Notify::new());
     let mut out = Announced { told: announced.clone() };
     let watched = async {
         announced.notified().await;
-        let before = seen(&directory).await;
-        let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(&directory).await, "default");
+        let before = seen(directory).await;
+        let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(directory).await, "default");
         let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-        ask_for_new_ones(&client(&directory).await, "a test").await;
-        renewed(&directory, &before).await;
+        ask_for_new_ones(&client(directory).await, "a test").await;
+        renewed(directory, &before).await;
         // Who comes now has the new certificate, and who is there still hears of it.
-        let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(&directory).await, "default");
+        let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(directory).await, "default");
         let metadata = ObjectMeta { name: Some("after".to_owned()), ..ObjectMeta::default() };
         maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
         loop {
@@ -160,7 +166,8 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
     let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
     let before = seen(&directory).await;
     let client = client(&directory).await;
-    let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity };
+    let addresses = Addresses { listen: SocketAddr::from(([127, 0, 0, 1], 0)), more: Vec::new() };
+    let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity, addresses };
     doorkeeper.look().unwrap();
     assert_eq!(seen(&directory).await, before, "nothing new is nothing new");
     // Nothing can be written where a directory is in the way, not even by root.
@@ -186,14 +193,12 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
 #[tokio::test]
 async fn until_ready_does_not_call_ready_what_could_not_be_written() {
     let top = TempDir::new().unwrap();
-    let directory = prepare_directory(&top.path().join("data")).unwrap();
-    let wishes = Wishes::default();
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    let request = Request { data_dir: &directory, listen, wishes: &wishes, until_ready: true };
+    let (directory, wishes) = (Directory::prepare(&top.path().join("data")).unwrap(), Wishes::default());
+    let request = request(&directory, &wishes, true);
     run(&request, &mut Vec::new()).await.unwrap();
     let released = async {
         loop {
-            match open(&directory) {
+            match directory.open() {
                 Ok(store) => return store,
                 Err(_) => tokio::task::yield_now().await,
             }

@@ -99,7 +99,7 @@ pub(crate) fn parse_api_url(text: &str) -> anyhow::Result<String> {
 }
 
 /// The name of this machine, as far as a node can be called that.
-fn this_machine() -> String {
+pub(super) fn this_machine() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     parse_domain(&name.trim().to_ascii_lowercase()).unwrap_or_else(|_| "localhost".to_owned())
 }

@@ -58,7 +58,7 @@ impl Administrator {
     pub(crate) fn make_namespaces(&self) {
         let manifests = self.perennial(&["manifests"]).out;
         let named = manifests.lines().filter_map(|line| line.strip_prefix("  namespace: "));
-        for namespace in named.filter(|name| *name != "kube-system").collect::<BTreeSet<_>>() {
+        for namespace in named.filter(|name| !["default", "kube-system"].contains(name)).collect::<BTreeSet<_>>() {
             self.kubectl(&format!("create namespace {namespace}"));
         }
     }

@@ -79,7 +79,14 @@ impl Drop for Up {
 /// The command that starts one.
 pub(crate) fn up(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-    command.arg("up").arg("--data-dir").arg(directory).args(["--listen", "127.0.0.1:0"]).args(arguments);
+    command.arg("up").arg("--data-dir").arg(directory).args(arguments);
+    if !arguments.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    // Others listen on the usual port, too; who is not up for long has no metrics.
+    if !arguments.iter().any(|it| it.starts_with("--metrics") || *it == "--until-ready") {
+        command.args(["--metrics", "127.0.0.1:0"]);
+    }
     command
 }
 

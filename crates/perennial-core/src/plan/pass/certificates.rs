@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::Pass;
-use crate::catalog::{Annotations, Instance, Row, Signer, Span, Succession};
+use crate::catalog::{Annotations, Instance, Row, Scope, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
@@ -14,7 +14,7 @@ use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
     ChainFault, HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting,
-    canonical_hosts, decide_signer, decide_target, new_reason,
+    canonical_hosts, decide_signer, decide_target,
 };
 use crate::snapshot::Slot;
 use crate::trust::{CertificateId, Known, Principal};
@@ -51,7 +51,7 @@ impl<'c> Pass<'_, 'c> {
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
-            forced: settings.forced.get(row.id).map(String::as_str),
+            forced: self.snapshot().forced(row, slot),
             requested: settings.requested.get(row.id).map(String::as_str),
             mode: settings.mode,
             now: self.now(),
@@ -167,10 +167,9 @@ impl<'c> Pass<'_, 'c> {
         let timing =
             state.map(|state| Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale));
         self.unblocked(slot)?;
-        self.published(row)?;
+        self.published(row, slot)?;
         self.breaker(slot)?;
         self.has_policy(timing)?;
-        self.refreshed(row, state, timing, reason)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -183,32 +182,6 @@ impl<'c> Pass<'_, 'c> {
             return Err(Waiting::Pace { in_flight: self.issued });
         }
         Ok(())
-    }
-
-    /// Whether everybody has what the last rotation brought, where somebody asks for another one and can wait. Nobody would be lost
-    /// without that, but each one in the making has to be bridged, and is trusted for as long as the slowest reader takes.
-    fn refreshed(
-        &self,
-        row: &Row,
-        state: Option<&SecretState>,
-        timing: Option<Timing>,
-        reason: &Reason,
-    ) -> Result<(), Waiting> {
-        let Some(state) = state.filter(|state| !state.bridged.is_empty()) else { return Ok(()) };
-        let insisted = self.snapshot().settings.forced.get(row.id).map(String::as_str);
-        let is_due = timing.is_some_and(|it| it.refresh_at.min(it.eighty_percent_at) <= self.now());
-        if !matches!(reason, Reason::Forced { .. }) || new_reason(insisted, state.forced.as_deref()).is_some() || is_due
-        {
-            return Ok(());
-        }
-        let since = state.issued_at.unwrap_or(state.certificate.validity.not_before);
-        let signs = self.wiring.row(row.id).map(|wired| wired.signs.as_slice()).unwrap_or_default();
-        let edges = self.wiring.edges().iter().filter(|edge| signs.contains(&edge.row));
-        let lags = edges.flat_map(|edge| [edge.edge.verifier.delivery, edge.edge.presenter.delivery]);
-        let lag =
-            lags.filter_map(|delivery| delivery.within()).max().map(|within| self.draft.lag_with(within, Some(state)));
-        let until = after(since, lag.unwrap_or_default());
-        if until <= self.now() { Ok(()) } else { Err(Waiting::Unrefreshed { since, until }) }
     }
 
     /// Whether it is known which key it should get, or has to get one all the same: the platform's.
@@ -230,11 +203,14 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Whether nothing keeps the signer out of its bundle. Nobody could accept what it signs; but whoever starts with nothing
-    /// does not wait for that longer than a rollout takes.
-    fn published(&self, row: &Row) -> Result<(), Waiting> {
+    /// Delays a certificate while its signer cannot be published: no client could verify it by the new signer. A row that
+    /// has no certificate waits no longer than a rollout takes, and a Service not at all: its pods cannot start without one.
+    fn published(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
         let Signer::Row(signer) = row.signer else { return Ok(()) };
         let (_, state) = self.signer(signer)?;
+        if row.scope == Scope::Service && self.draft.secret(slot).present().is_none() {
+            return Ok(());
+        }
         let until = self.missing_until(row);
         let has_signer = |home: &Slot| {
             self.draft.bundle(home).present().is_some_and(|bundle| bundle.members.contains(&state.certificate.id))

@@ -35,8 +35,8 @@ impl Pass<'_, '_> {
         let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
         // Whatever the reason is: what somebody asked for has happened by it.
-        let settings = &self.snapshot().settings;
-        let [forced, requested] = [&settings.forced, &settings.requested].map(|it| it.get(row.id).cloned());
+        let forced = self.snapshot().forced(row, slot).map(str::to_owned);
+        let requested = self.snapshot().settings.requested.get(row.id).cloned();
         Ok(Issue {
             slot: slot.clone(),
             row: row.id,

@@ -1,68 +1,47 @@
-//! Many rotations for one reason: how many at once, in which order, and when it is over.
+//! Rotations that somebody asks for of single certificates, by what their Secrets say.
 
-use super::fixture::{Cluster, day, tls};
-use crate::campaign::{Candidate, Wave, wave};
-use crate::catalog::Catalog;
-use crate::snapshot::Slot;
+use super::fixture::{Cluster, day, issue_of, issues, tls};
+use crate::rules::Reason;
 
-const REASON: &str = "other keys";
-const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
-const LEAF: &str = "openshift-kube-apiserver/aggregator-client";
 const KUBELET: &str = "openshift-kube-apiserver/kubelet-client";
+const WEB: &str = "shop/web-tls";
 
-/// A leaf, its signer and another leaf should be replaced, so many at once.
-fn next(cluster: &Cluster<'_>, at_once: usize) -> Wave {
-    let slots = [LEAF, SIGNER, KUBELET].map(tls);
-    let rows = ["aggregator-client", "aggregator-client-signer", "kubelet-client"];
-    let rows = rows.map(|id| Catalog::builtin().row(id).unwrap());
-    let candidates: Vec<Candidate<'_>> = rows.iter().zip(&slots).map(|(row, slot)| Candidate { row, slot }).collect();
-    wave(&candidates, &cluster.snapshot, REASON, at_once)
+fn with_services() -> Cluster<'static> {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(5));
+    cluster
 }
 
-fn ask(cluster: &mut Cluster<'_>, slots: &[Slot]) {
-    for slot in slots {
-        cluster.force(&slot.object().name, REASON);
+#[test]
+fn one_service_is_rotated_without_the_others_and_once_for_each_reason() {
+    let mut cluster = with_services();
+    for reason in ["a lost laptop", "another"] {
+        cluster.snapshot.asked.insert(tls(WEB), reason.to_owned());
+        let steps = cluster.settle();
+        assert_eq!(issues(&steps).len(), 1, "{steps:?}");
+        let issue = issue_of(&steps, WEB).unwrap();
+        assert_eq!(issue.reason, Reason::Forced { reason: reason.to_owned() });
+        assert_eq!(cluster.secret(WEB).forced.as_deref(), Some(reason));
+        // The request stays where it is written.
+        assert!(cluster.settle().is_empty());
     }
 }
 
 #[test]
-fn signers_come_first_and_no_more_are_under_way_than_allowed() {
-    let mut cluster = Cluster::installed();
-    cluster.go_to(day(5));
-    let first = next(&cluster, 2);
-    assert_eq!(first.ask, [tls(SIGNER), tls(LEAF)]);
-    assert_eq!(first.later, [tls(KUBELET)]);
-    ask(&mut cluster, &first.ask);
-    // Asked for is under way, and leaves no room.
-    let second = next(&cluster, 2);
-    assert_eq!(second.in_flight, [tls(LEAF), tls(SIGNER)]);
-    assert_eq!((second.ask, second.later), (vec![], vec![tls(KUBELET)]));
-    // The signer is replaced at once; the leaf waits for those who are to trust it.
-    cluster.settle();
-    let third = next(&cluster, 2);
-    assert_eq!(third.spent, [tls(SIGNER)]);
-    assert_eq!((third.in_flight, third.ask), (vec![tls(LEAF)], vec![tls(KUBELET)]));
+fn a_request_is_recorded_whatever_the_certificate_is_issued_for() {
+    let mut cluster = with_services();
+    cluster.snapshot.asked.insert(tls(WEB), "a lost laptop".to_owned());
+    cluster.delete_secret(WEB);
+    assert_eq!(issue_of(&cluster.settle(), WEB).unwrap().reason, Reason::Absent);
+    assert!(cluster.settle().is_empty());
 }
 
 #[test]
-fn it_is_over_when_everything_was_replaced_once_for_the_reason() {
+fn what_a_secret_asks_for_comes_before_what_is_asked_of_its_row() {
     let mut cluster = Cluster::installed();
     cluster.go_to(day(5));
-    ask(&mut cluster, &[LEAF, SIGNER, KUBELET].map(tls));
-    assert!(!next(&cluster, 1).is_over());
-    cluster.go_to(day(25));
-    let end = next(&cluster, 1);
-    assert!(end.is_over(), "{end:?}");
-    assert_eq!(end.spent.len(), 3);
-}
-
-#[test]
-fn what_somebody_asks_for_another_reason_is_under_way_until_it_is_done() {
-    let mut cluster = Cluster::installed();
-    cluster.go_to(day(5));
-    cluster.force("kubelet-client", "a lost laptop");
-    assert_eq!(next(&cluster, 1).in_flight, [tls(KUBELET)]);
-    assert_eq!(next(&cluster, 1).ask, []);
-    cluster.settle();
-    assert_eq!(next(&cluster, 3).ask, [tls(SIGNER), tls(LEAF), tls(KUBELET)]);
+    cluster.force("kubelet-client", "the row");
+    cluster.snapshot.asked.insert(tls(KUBELET), "the Secret".to_owned());
+    let steps = cluster.settle();
+    assert_eq!(issue_of(&steps, KUBELET).unwrap().forced.as_deref(), Some("the Secret"));
 }

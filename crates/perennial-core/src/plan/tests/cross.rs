@@ -8,7 +8,7 @@ use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues};
 use super::text::{days, text};
 use crate::catalog::Catalog;
 use crate::plan::{Issue, Planner, Scope};
-use crate::rules::{Observed, Reason, Waiting};
+use crate::rules::{Observed, Reason};
 use crate::service_ca::{self, Rotation};
 use crate::spec::{SubjectSpec, Validity};
 use crate::trust::{CertificateId, KeyId, Principal};
@@ -252,48 +252,38 @@ fn one_that_others_made_for_twelve_months_is_replaced_at_once() {
 }
 
 #[test]
-fn a_second_forced_rotation_waits_for_who_still_holds_what_was_before_the_first_if_it_can() {
+fn every_new_reason_rotates_at_once_and_names_the_clients_that_have_not_reloaded() {
     let mut cluster = settled();
-    // The first has nobody to wait for.
-    cluster.request("signing-key", "first");
-    assert_eq!(issues(&cluster.settle()).len(), 3);
-    let rotated = cluster.now();
-    cluster.pass_to(rotated + 24 * HOUR);
-    cluster.request("signing-key", "second");
-    let report = cluster.plan();
-    assert_eq!(issue_of(&report.steps, SIGNER), None);
-    let [pending] = report.waiting.as_slice() else { panic!("{}", text(&report)) };
-    let Waiting::Unrefreshed { since, until } = pending.waiting else { panic!("{pending:?}") };
-    assert_eq!((since, days(&until.to_string())), (rotated, "day 404+00:05".to_owned()));
-    assert_eq!(report.next_look, report.next_look.min(until));
-    // Who insists is not held back, and what was asked for has happened by it.
-    let mut insisted = cluster.clone();
-    insisted.force("signing-key", "now");
-    assert_eq!(issues(&insisted.settle()).len(), 3);
-    let state = insisted.secret(SIGNER);
-    assert_eq!((state.forced.as_deref(), state.requested.as_deref()), (Some("now"), Some("second")));
-    // What somebody insisted on before does not help who asks now.
-    insisted.pass_to(insisted.now() + 24 * HOUR);
-    insisted.request("signing-key", "third");
-    assert_eq!(issue_of(&insisted.plan().steps, SIGNER), None);
-    // One that is due does not wait for anybody.
-    let mut due = cluster.clone();
-    let mut state = due.secret(SIGNER).clone();
-    let mut shorter = state.certificate.as_ref().clone();
-    shorter.validity.not_after = due.now() + 300 * 24 * HOUR;
-    state.certificate = shorter.clone().into();
-    due.snapshot.certificates.insert(shorter.into());
-    due.set_secret(SIGNER, Observed::Present(state));
-    let issue = issue_of(&due.plan().steps, SIGNER).cloned().unwrap();
-    assert_eq!(issue.reason, Reason::Forced { reason: "second".to_owned() });
-    // And when everybody has it, it comes by itself.
-    cluster.pass_to(until);
-    assert!(issue_of(&cluster.plan().steps, SIGNER).is_some());
+    let first_end = cluster.secret(SIGNER).certificate.validity.not_after;
+    assert_eq!(service_ca::clients(cluster.planner, &cluster.snapshot, false), []);
+    for (number, reason) in ["first", "second", "third"].into_iter().enumerate() {
+        cluster.request("signing-key", reason);
+        let named = service_ca::clients(cluster.planner, &cluster.snapshot, true);
+        assert_eq!(named.len(), number + 1, "{named:?}");
+        // Those of the first CA are the first to lose their anchor, with that CA.
+        assert_eq!((named[0].accept_until, named[number].since), (Some(first_end), cluster.now()));
+        assert_eq!(issues(&cluster.settle()).len(), 3, "{reason}");
+        assert_eq!(cluster.secret(SIGNER).requested.as_deref(), Some(reason));
+        // Afterwards the same clients are named.
+        assert_eq!(service_ca::clients(cluster.planner, &cluster.snapshot, false), named);
+        assert_eq!(cluster.broken(), Vec::<String>::new());
+        cluster.pass_to(cluster.now() + SignedDuration::from_mins(5));
+        assert_eq!(issues(&cluster.settle()).len(), 0, "once for each reason");
+    }
+    // Without the key of the previous CA, its clients reject what the next one signs.
+    cluster.delete_secret(SIGNER);
+    let named = service_ca::clients(cluster.planner, &cluster.snapshot, true);
+    assert!(named.iter().all(|it| it.accept_until.is_none()), "{named:?}");
+    cluster.settle();
+    assert_eq!(cluster.secret(SIGNER).requested.as_deref(), Some("third"), "so that no second rotation follows");
+    // A year later every client has reloaded it, just before the next rotation.
+    cluster.go_to(day(404) + HOUR);
+    assert_eq!(service_ca::clients(cluster.planner, &cluster.snapshot, false), []);
 }
 
 /// Two who ask do not undo each other: what each asked for last is done once.
 #[test]
-fn who_insists_and_who_can_wait_are_remembered_apart() {
+fn the_reasons_of_an_annotation_and_of_a_resource_are_recorded_apart() {
     let mut cluster = settled();
     cluster.force("signing-key", "insisted");
     cluster.request("signing-key", "asked for");

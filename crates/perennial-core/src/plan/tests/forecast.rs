@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use expect_test::expect;
+use jiff::SignedDuration;
 
 use super::fixture::{Cluster, builtin, day};
 use super::text::days;
 use crate::catalog::Custody;
 use crate::forecast::{Forecast, forecast};
+use crate::inventory::inventory;
 use crate::rules::Observed;
 use crate::snapshot::Slot;
 
@@ -114,4 +116,27 @@ fn what_waits_at_the_end_is_said() {
         "{:?}",
         forecast.stuck
     );
+}
+
+/// What the inventory says of the next rotation of a certificate is what the planner does, also for what waits.
+#[test]
+fn the_next_rotation_that_is_listed_is_the_one_that_happens() {
+    let mut cluster = Cluster::made();
+    cluster.go_to(day(5));
+    for forced in [None, Some("aggregator-client-signer")] {
+        forced.into_iter().for_each(|row| cluster.force(row, "a test"));
+        cluster.settle();
+        let report = cluster.plan();
+        let to = cluster.now() + SignedDuration::from_hours(24 * 900);
+        let forecast = forecast(cluster.planner, &cluster.snapshot, to);
+        let (mut compared, mut waiting) = (0, 0);
+        for entry in inventory(cluster.planner, &cluster.snapshot, &report) {
+            let Some(next) = &entry.next_rotation else { continue };
+            let Some(rotation) = forecast.rotations.iter().find(|it| it.slot == entry.slot) else { continue };
+            assert_eq!(next.at, rotation.at, "{}: {:?}", entry.slot, entry.waiting);
+            compared += 1;
+            waiting += usize::from(entry.waiting.is_some());
+        }
+        assert!(compared > 20 && (forced.is_none() || waiting > 0), "{compared} compared, {waiting} of them waiting");
+    }
 }

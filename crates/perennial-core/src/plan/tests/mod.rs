@@ -6,6 +6,7 @@ mod crash;
 mod cross;
 mod distrust;
 mod etcd;
+mod expiring;
 mod fixture;
 mod forecast;
 mod foreign;

@@ -202,6 +202,16 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Clients that know only a service CA that another operator made, and that expires before they reload, cannot be saved.
+    pub(super) fn lose_clients_of_adopted_ca(&mut self, left: SignedDuration) {
+        let signed =
+            self.planner.wiring().row(crate::service_ca::ROW).map(|wired| wired.signs.clone()).unwrap_or_default();
+        for case in self.world.cases.iter().filter(|case| signed.contains(&case.row)) {
+            let until = later(self.now, left + case.patience());
+            self.meetings.lost.entry(case.name.clone()).or_default().push(Lost { since: self.now, until });
+        }
+    }
+
     /// Whoever knows only this signer, and reads again after longer than its certificates live, cannot be saved.
     pub(super) fn key_is_lost(&mut self, slot: &Slot) {
         let wiring = self.planner.wiring();

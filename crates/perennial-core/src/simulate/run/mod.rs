@@ -1,5 +1,6 @@
 //! One run of a simulation: a queue of events, and who takes part in them.
 
+mod delays;
 mod ledger;
 mod meetings;
 mod operator;
@@ -7,6 +8,7 @@ mod processes;
 mod queue;
 mod trouble;
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,6 +26,9 @@ use ledger::Ledger;
 use meetings::Meetings;
 use operator::Operator;
 use queue::{Event, Queue};
+
+/// How often the conditions of a run are judged at most: each time is a look at every edge.
+const MOST_CONDITIONS: usize = 40;
 
 pub(super) struct Run<'a, 'c> {
     planner: &'a Planner<'c>,
@@ -44,6 +49,13 @@ pub(super) struct Run<'a, 'c> {
     cluster_down: Timestamp,
     /// How many names of nodes and Services were given away.
     names: usize,
+    /// Objects that were found to wait needlessly: each is told once.
+    delays: HashSet<Slot>,
+    /// When objects last lost what they remember, because they were deleted or damaged.
+    forgotten: HashMap<Slot, Timestamp>,
+    /// What waited when the conditions were last judged, and how often they still are.
+    conditions_asked: Vec<(Slot, &'static str)>,
+    conditions_left: usize,
     outcome: Outcome,
 }
 
@@ -69,10 +81,17 @@ impl<'a, 'c> Run<'a, 'c> {
             ledger: Ledger::default(),
             cluster_down: Timestamp::MIN,
             names: options.nodes.max(options.services),
+            delays: HashSet::new(),
+            forgotten: HashMap::new(),
+            conditions_asked: Vec::new(),
+            conditions_left: MOST_CONDITIONS,
             outcome: Outcome::new(options.seed, options.start, script.clone()),
             script,
         };
         run.begin();
+        if let Some(left) = options.adopted_service_ca {
+            run.lose_clients_of_adopted_ca(left);
+        }
         run
     }
 
@@ -169,6 +188,9 @@ fn installed(planner: &Planner<'_>, options: &Options) -> Snapshot {
     }
     snapshot.complete(planner.wiring());
     day1::install(&mut snapshot, planner.wiring());
+    if let Some(left) = options.adopted_service_ca {
+        day1::adopt_service_ca(&mut snapshot, planner.wiring(), left);
+    }
     snapshot
 }
 

@@ -11,7 +11,7 @@ use super::super::world::content;
 use super::queue::Event;
 use super::{Run, later};
 use crate::catalog::{Day, Signer};
-use crate::plan::{Action, Planner, Report, Scope, Step};
+use crate::plan::{Action, Pending, Planner, Report, Scope, Step};
 use crate::policy::Usage;
 use crate::snapshot::Slot;
 
@@ -44,7 +44,7 @@ pub(super) struct Operator {
     /// Families that something happened to.
     dirty: BTreeSet<&'static str>,
     /// What waits, by family: since when, and for what.
-    waiting: BTreeMap<(&'static str, Slot), (Timestamp, String)>,
+    pub(super) waiting: BTreeMap<(&'static str, Slot), (Timestamp, String, Pending)>,
     /// The risks that it announced.
     risks: BTreeSet<(String, Timestamp)>,
 }
@@ -137,7 +137,8 @@ impl Run<'_, '_> {
                 return self.soon(1, 2, Event::Write);
             }
             self.operator.dirty.remove(root);
-            self.operator.due.insert(root, report.next_look);
+            let again = self.second_look(root).unwrap_or(Timestamp::MAX);
+            self.operator.due.insert(root, report.next_look.min(again));
         }
         self.sleep();
     }
@@ -161,7 +162,7 @@ impl Run<'_, '_> {
         let is_over = |key: &&(&str, Slot)| key.0 == root && !report.waiting.iter().any(|it| it.slot == key.1);
         let over: Vec<_> = self.operator.waiting.keys().filter(is_over).cloned().collect();
         for key in over {
-            if let Some((since, what)) = self.operator.waiting.remove(&key) {
+            if let Some((since, what, _)) = self.operator.waiting.remove(&key) {
                 let waited = words::span(since.duration_until(self.now));
                 let text = format!("{} waited {waited}: {what}", key.1.object_text());
                 self.outcome.tell(self.now, Happening::Waited, text);
@@ -169,9 +170,11 @@ impl Run<'_, '_> {
         }
         for pending in &report.waiting {
             let key = (root, pending.slot.clone());
-            let entry = self.operator.waiting.entry(key).or_insert((self.now, String::new()));
+            let entry = self.operator.waiting.entry(key).or_insert((self.now, String::new(), pending.clone()));
             entry.1 = words::short(&pending.waiting.to_string());
+            entry.2 = pending.clone();
         }
+        self.judge_delays(root, report);
         for risk in &report.risks {
             if self.operator.risks.insert((risk.edge.clone(), risk.at)) {
                 self.outcome.tell(self.now, Happening::Risk, words::short(&risk.to_string()));

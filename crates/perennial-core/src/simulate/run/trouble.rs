@@ -133,6 +133,7 @@ impl Run<'_, '_> {
     }
 
     fn somebody_wrote(&mut self, slot: &Slot) {
+        self.forgotten.insert(slot.clone(), self.now);
         self.operator.touched.insert(slot.object_text().to_owned());
         self.stir();
     }

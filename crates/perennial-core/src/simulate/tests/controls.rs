@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::catalog::{Delivery, Row, Span, Succession};
-use crate::plan::Action;
-use crate::rules::{BundleReason, Observed};
+use crate::plan::{Action, Pending};
+use crate::rules::{BundleReason, Observed, Waiting};
 use crate::snapshot::Slot;
 use crate::spec::Host;
+use crate::trust::{Broken, Obstacle, Refusal};
 
 const AGGREGATOR: Scope = Scope::Signer("aggregator-client-signer");
 const ETCD: Scope = Scope::Signer("etcd-signer");
@@ -296,4 +297,51 @@ fn a_reproduction_leaves_out_a_whole_kind_of_trouble() {
     let there = days(9).services;
     let faults = shortened(&script, |snapshot| [there, there + 3].contains(&snapshot.services.len()));
     assert_eq!(faults, [forced]);
+}
+
+/// A new Service that waits for clients of an earlier CA is found missing, and so is one that waits for a client that cannot be.
+#[test]
+fn certificates_that_wait_although_no_client_is_worse_off() {
+    let held_back = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
+        let mut report = planner.plan(snapshot, scope);
+        let is_of_service = |slot: &Slot| snapshot.services.contains_key(slot);
+        let issued = report.steps.extract_if(.., |step| {
+            matches!(&step.action, Action::Issue(issue) if is_of_service(&issue.slot)) && day(1) < snapshot.taken_at
+        });
+        // It says that it protects a client.
+        let broken = Broken {
+            bundle: "a bundle that never existed".to_owned(),
+            leaf: "a certificate".to_owned(),
+            obstacle: Obstacle::Untrusted { signer: "signing-key".to_owned() },
+        };
+        let refusal = Refusal { edge: "an edge".into(), at: snapshot.taken_at, broken };
+        let pending = issued.filter_map(|step| match step.action {
+            Action::Issue(issue) => Some(Pending {
+                slot: issue.slot,
+                name: issue.row,
+                reason: Some(issue.reason),
+                waiting: Waiting::Trust { until: None, refusal: Box::new(refusal.clone()) },
+            }),
+            _ => None,
+        });
+        let pending: Vec<Pending> = pending.collect();
+        report.waiting.extend(pending);
+        report
+    };
+    let comes = Scheduled { at: day(3), fault: Fault::ServiceComes };
+    caught(&days(5), &[comes], &held_back, "shop/web-", &["a Service has no certificate, and none is issued"]);
+    let rotated = [force(3, "signing-key")];
+    let words = ["it waits although issuing it would make no client worse off"];
+    caught(&days(5), &rotated, &held_back, "shop/web-", &words);
+}
+
+/// An adopted CA that expires before clients reload delays nothing.
+#[test]
+fn an_adopted_ca_that_is_about_to_expire_delays_no_service() {
+    for left in [24 * 3600, 3600, 60] {
+        let adopted_service_ca = Some(SignedDuration::from_secs(left));
+        let outcome = Simulation::new(Catalog::builtin()).run(&Options { adopted_service_ca, ..days(3) });
+        assert_eq!(outcome.violations, [], "{left} s left");
+        assert_eq!(outcome.issued["service-serving"], 5, "{left} s left");
+    }
 }

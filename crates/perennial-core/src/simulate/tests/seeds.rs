@@ -8,11 +8,19 @@ fn check(seeds: std::ops::Range<u64>, faults: &[FaultKind]) {
     let simulation = Simulation::new(Catalog::builtin());
     let mut wrong = Vec::new();
     for seed in seeds {
-        let options = Options { faults: faults.to_vec(), ..Options::years(3, seed, start()) };
+        let adopted_service_ca = adopted(seed);
+        let options = Options { faults: faults.to_vec(), adopted_service_ca, ..Options::years(3, seed, start()) };
         let outcome = simulation.run(&options);
         wrong.extend(outcome.violations.first().map(|violation| format!("seed {seed}: {violation}")));
     }
     assert!(wrong.is_empty(), "with {faults:?}:\n{}", wrong.join("\n"));
+}
+
+/// In every second run the service CA is adopted, and about to expire.
+fn adopted(seed: u64) -> Option<SignedDuration> {
+    let left = [24 * 3600, 3600, 60, 24 * 200 * 3600].map(SignedDuration::from_secs);
+    let number = usize::try_from(seed / 2).unwrap_or(0) % left.len();
+    seed.is_multiple_of(2).then(|| left[number])
 }
 
 /// Everything but what is off for so long that certificates end.

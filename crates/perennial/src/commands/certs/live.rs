@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::bail;
-use perennial_core::catalog::{Catalog, Certificate};
+use perennial_core::catalog::{Catalog, Instance, Row};
 use perennial_core::inventory::{Entry, NextRotation, inventory};
 use perennial_core::plan::{Planner, Scope};
 use perennial_core::policy::{Category, PolicySource};
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::Format;
 use crate::cluster::ClusterArgs;
+use crate::commands::names;
 use crate::output;
 use crate::span;
 use crate::table::Table;
@@ -58,7 +59,7 @@ struct Items {
 /// Prints them, or one of them.
 pub(super) fn run(
     cluster: &ClusterArgs,
-    only: Option<&Certificate>,
+    only: Option<&str>,
     format: Format,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -66,7 +67,12 @@ pub(super) fn run(
     let observation = cluster.observe(planner.wiring())?;
     let report = planner.plan(&observation.snapshot, &Scope::All);
     let entries = inventory(&planner, &observation.snapshot, &report);
-    let wanted = entries.iter().filter(|entry| only.is_none_or(|only| entry.row.certificate == only.name));
+    let only = only.map(|name| names::certificates(name, planner.wiring(), &observation.snapshot)).transpose()?;
+    let is_wanted = |entry: &&Entry<'_>| {
+        let is_it = |(row, instance): &(&Row, Instance)| row.id == entry.row.id && *instance == entry.instance;
+        only.as_ref().is_none_or(|only| only.iter().any(is_it))
+    };
+    let wanted = entries.iter().filter(is_wanted);
     let items: Vec<Item> = wanted.map(|entry| item(entry, &observation.library)).collect();
     match format {
         Format::Table => table(&items, observation.snapshot.taken_at, false).print(out)?,
@@ -103,7 +109,7 @@ fn item(entry: &Entry<'_>, library: &Library) -> Item {
         not_before: state.map(|state| state.certificate.validity.not_before),
         not_after: state.map(|state| state.certificate.validity.not_after),
         policy_source: entry.wanted.map(|wanted| wanted.source),
-        next_rotation: entry.next_rotation,
+        next_rotation: entry.next_rotation.clone(),
         waiting: entry.waiting.map(ToString::to_string),
         compliant: certificate.and(entry.wanted).map(|wanted| key == Some(wanted.key)),
     }
@@ -126,7 +132,11 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
             if item.signer == item.name { "(self)".to_owned() } else { item.signer.to_owned() },
             item.not_after.map(span::day).unwrap_or_default(),
             item.not_after.map(|end| span::text(now.duration_until(end))).unwrap_or_default(),
-            item.next_rotation.map(|next| span::day(next.at)).unwrap_or_default(),
+            match (&item.next_rotation, &item.waiting) {
+                (Some(next), _) => span::day(next.at),
+                (None, Some(_)) => "waits".to_owned(),
+                (None, None) => String::new(),
+            },
             format!("{}/{}", item.namespace, item.secret),
         ];
         if wide {
@@ -134,7 +144,7 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
                 item.category.to_string(),
                 item.policy_source.map(|it| it.to_string()).unwrap_or_default(),
                 item.compliant.map(|it| if it { "yes" } else { "no" }.to_owned()).unwrap_or_default(),
-                item.next_rotation.map(|next| next.reason.to_owned()).unwrap_or_default(),
+                item.next_rotation.as_ref().map(|next| next.reason.clone()).unwrap_or_default(),
                 item.waiting.clone().unwrap_or_default(),
             ]);
         }
