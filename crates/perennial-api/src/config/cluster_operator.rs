@@ -42,7 +42,7 @@ use crate::crd::Other;
     printcolumn(
         name = "Message",
         type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Degraded")].message"#
+        json_path = r#".status.conditions[?(@.type=="Progressing")].message"#
     )
 )]
 pub struct ClusterOperatorSpec {

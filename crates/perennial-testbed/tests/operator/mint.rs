@@ -33,6 +33,12 @@ impl Minted {
         Minted { certificate: self_signed(&spec, &key).unwrap(), key }
     }
 
+    /// The same authority with another validity: what one has signed, the other has.
+    pub(crate) fn with_validity(&self, name: &str, from: Timestamp, span: SignedDuration) -> Minted {
+        let key = PrivateKey::from_pem(self.key.to_pem().unwrap().as_bytes()).unwrap();
+        Minted { certificate: self_signed(&spec(Usage::Signer, name, from, span), &key).unwrap(), key }
+    }
+
     /// What a Secret holds.
     pub(crate) fn read(data: &std::collections::BTreeMap<String, ByteString>) -> Minted {
         let certificate = read_certificates(&data["tls.crt"].0).unwrap().remove(0);
