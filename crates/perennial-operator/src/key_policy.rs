@@ -2,6 +2,7 @@
 
 use kube_client::api::{ApiResource, DynamicObject};
 use kube_client::{Api, Client, Error, ResourceExt};
+use perennial_api::InvalidObject;
 use perennial_api::pki::{self, PkiSpec, UnsupportedEntry};
 use perennial_core::catalog::{Catalog, Span};
 use perennial_core::key::{Curve, KeySpec, RsaSize};
@@ -49,8 +50,10 @@ pub struct PolicyProblem {
     pub text: String,
 }
 
-/// How many entries that are not applied are named.
+/// How many problems, or entries that are not applied, are named.
 const NAMED: usize = 5;
+/// How much is said about a resource that is invalid as a whole.
+const LONGEST_TEXT: usize = 1024;
 
 /// Reads the resource. What keeps it from being applied is in the second part; an error only where the server cannot be reached.
 pub(crate) async fn read(client: &Client) -> Result<(Observed<Policy>, PolicyObject), Error> {
@@ -75,11 +78,21 @@ pub(crate) async fn read(client: &Client) -> Result<(Observed<Policy>, PolicyObj
             Ok((Observed::Present(stored.policy), object))
         }
         Err(error) => {
-            let why = error.to_string();
+            let why = in_one_line(&error);
             let text = format!("{why}; certificates keep their keys, and new ones get RSA 2048, until it is corrected");
             object.problem = Some(PolicyProblem { reason: "PKIInvalid", text });
             Ok((Observed::Unreadable { why }, object))
         }
+    }
+}
+
+/// What is wrong with the resource as a whole, in one line of a log. Somebody else decides how long that is.
+fn in_one_line(error: &InvalidObject) -> String {
+    let problems: Vec<String> = error.problems.iter().take(NAMED).map(ToString::to_string).collect();
+    let text = format!("{} is invalid: {}", error.object, problems.join("; "));
+    match text.len() <= LONGEST_TEXT {
+        true => text,
+        false => format!("{}…", &text[..text.floor_char_boundary(LONGEST_TEXT)]),
     }
 }
 

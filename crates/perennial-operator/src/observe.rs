@@ -98,7 +98,7 @@ impl View {
 
 /// The components that are kept, and every other that has something to do with them.
 pub(crate) fn related(catalog: &Catalog, settings: &Settings) -> BTreeSet<Component> {
-    catalog.related(KEPT.into_iter().filter(|it| !settings.left_alone.contains(it.owner())))
+    catalog.related(catalog.operated(|it| !settings.left_alone.contains(it.owner())))
 }
 
 /// Certificates and annotations know whole seconds.

@@ -159,7 +159,7 @@ struct Reach {
 impl Reach {
     fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
         let operators = KEPT.into_iter().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
-        let related = catalog.related(KEPT.into_iter().filter(|it| is_kept(*it)));
+        let related = catalog.related(catalog.operated(&is_kept));
         let has_rotation_base = related.contains(&Component::KubeApiserver);
         let mut reach = Reach { operators: operators.collect(), has_rotation_base, ..Reach::default() };
         for row in catalog.rows.iter().filter(|row| related.contains(&row.component)) {

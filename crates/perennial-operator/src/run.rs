@@ -215,7 +215,7 @@ impl<'c> Runner<'c> {
         let Some(version) = object.version.filter(|_| object.is_missing) else { return };
         let refused = match key_policy::create_empty(&self.client, version).await {
             Creation::Exists => {
-                info!(version, "PKI cluster exists: an empty one means the platform's keys");
+                info!(version, "PKI cluster was missing; the empty one is there now, and changes no key");
                 None
             }
             Creation::OtherShape(why) => {

@@ -193,16 +193,38 @@ categories:
 overrides:
 - {certificateName: someday-signer, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P521}}}}
 - {certificateName: service-ca, certificate: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}",
-            expect![[""]],
+            expect![[r#"
+                service-ca ECDSA P256
+                spec.profile is not applied: unknown field "spec.profile"
+                spec.defaults is not applied: unknown field "spec.defaults.key.mldsa"; spec.defaults.key.algorithm: Unsupported value: "MLDSA": supported values: "RSA", "ECDSA"
+                spec.categories[0] (WorkloadCertificate) is not applied: spec.categories[0].category: Unsupported value: "WorkloadCertificate": supported values: "SignerCertificate", "ServingCertificate", "ClientCertificate"
+                spec.categories[1] (ClientCertificate) is not applied: spec.categories[1].certificate.key.rsa.keySize: Unsupported value: 8192: supported values: "2048", "3072", "4096"
+                spec.overrides[0] (someday-signer) is not applied: spec.overrides[0]: Invalid value: certificateName must be a well-known certificate name"#]],
         );
     }
 
     #[test]
     fn what_is_wrong_as_a_whole_is_refused_as_a_whole() {
-        check("[]", expect![[""]]);
-        check("{overrides: {certificateName: etcd-signer}}", expect![[""]]);
+        check(
+            "[]",
+            expect![[
+                r#"refused: PKI "cluster" is invalid: spec: Invalid value: "array": spec in body must be of type object: "array""#
+            ]],
+        );
+        check(
+            "{overrides: {certificateName: etcd-signer}}",
+            expect![[r#"
+            refused: PKI "cluster" is invalid:
+              unknown field "spec.overrides.certificateName"
+              spec.overrides: Invalid value: "object": spec.overrides in body must be of type array: "object""#]],
+        );
         let entry = "{category: SignerCertificate, certificate: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}";
-        check(&format!("{{categories: [{entry}, {entry}]}}"), expect![[""]]);
+        check(
+            &format!("{{categories: [{entry}, {entry}]}}"),
+            expect![[
+                r#"refused: PKI "cluster" is invalid: spec.categories[1]: Duplicate value: {"category":"SignerCertificate"}"#
+            ]],
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ const OF_KUBELETS: [(&str, &str); 5] = [
     ("proxy", "cannot be reached by a proxy"),
 ];
 
-/// Refuses what needs a node, where the object exists. A real server says the same of a pod that no node runs.
+/// Refuses what needs a node, where the object exists.
 pub(super) fn refuse(api: &Api, resource: &Resource, at: &Objects) -> Result<(), ApiError> {
     let Some(subresource) = at.subresource.as_deref() else { return Ok(()) };
     let name = at.name.as_deref().unwrap_or_default();

@@ -2,11 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::{BundleInput, Catalog, Component, Leaf, Succession, Trust};
+use super::{BundleInput, Catalog, Component, Leaf, Party, Place, Succession, Trust};
 
 impl Catalog {
+    /// The components that have an operator, for which this is true.
+    pub fn operated(&self, is_wanted: impl Fn(Component) -> bool) -> BTreeSet<Component> {
+        let operated = self.rows.iter().map(|row| row.component).filter(|it| it.operator_namespace().is_some());
+        operated.filter(|it| is_wanted(*it)).collect()
+    }
+
     /// The components whose certificates and bundles may matter to a decision about these: each that signs, trusts, presents or
-    /// takes over something of another, directly or not.
+    /// takes over something of another, or whose pods do, directly or not.
     pub fn related(&self, components: impl IntoIterator<Item = Component>) -> BTreeSet<Component> {
         let links: BTreeSet<(Component, Component)> = self.links().collect();
         let mut found: BTreeSet<Component> = components.into_iter().collect();
@@ -40,7 +46,7 @@ impl Catalog {
             });
             others.map(|other| (bundle.component, other))
         });
-        let edges = self.edges.iter().filter_map(move |edge| {
+        let edges = self.edges.iter().flat_map(move |edge| {
             let trust = match edge.trust {
                 Trust::Bundle(id) => of_bundle(id),
                 Trust::Row(id) => of_row(id),
@@ -48,9 +54,21 @@ impl Catalog {
             let leaf = match edge.leaf {
                 Leaf::Row(id) | Leaf::AnyBy(id) => of_row(id),
             };
-            trust.zip(leaf)
+            let readers = [edge.verifier, edge.presenter].map(|party| self.reader(&party));
+            let others: Vec<Component> = leaf.into_iter().chain(readers.into_iter().flatten()).collect();
+            trust.into_iter().flat_map(move |trust| others.clone().into_iter().map(move |other| (trust, other)))
         });
         rows.chain(bundles).chain(edges)
+    }
+
+    /// The component whose pods read what a party reads: the one whose namespace it is read in.
+    fn reader(&self, party: &Party) -> Option<Component> {
+        let Place::Object(object) = party.place else { return None };
+        let is_theirs = |it: &Component| {
+            let operator = it.operator_namespace();
+            operator.and_then(|namespace| namespace.strip_suffix("-operator")) == Some(object.namespace)
+        };
+        self.rows.iter().map(|row| row.component).find(is_theirs)
     }
 }
 
@@ -65,7 +83,13 @@ mod tests {
         assert_eq!(catalog.related([]), BTreeSet::new());
         let others =
             [Component::Installer, Component::KubeApiserver, Component::KubeControllerManager, Component::Etcd];
-        // The API server verifies etcd, and takes over what the installation made.
+        // The API server is a client of etcd, and takes over what the installation made.
         assert_eq!(catalog.related([Component::KubeApiserver]), BTreeSet::from(others));
+        assert_eq!(catalog.related([Component::Etcd]), BTreeSet::from(others));
+        let operated = catalog.operated(|it| it != Component::Etcd);
+        assert_eq!(
+            operated,
+            BTreeSet::from([Component::KubeApiserver, Component::KubeControllerManager, Component::ServiceCa])
+        );
     }
 }

@@ -226,8 +226,6 @@ async fn a_namespace_that_begins_to_end_meanwhile_is_no_trouble() {
             client.send(request).await
         }
     });
-    // What is said of a namespace is said here.
-    lab.make_namespace("default").await;
     lab.make_namespace("shop").await;
     let held = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
     lab.cluster.create::<ConfigMap>(Some("shop"), held).await;

@@ -3,6 +3,7 @@
 mod allowed;
 mod asked;
 mod distrusted;
+mod expiring;
 mod followed;
 mod made;
 mod obstacles;

@@ -14,7 +14,7 @@ use perennial_api::annotations::FORCE;
 use perennial_api::config::ClusterOperator;
 use perennial_api::pki::Pki;
 use perennial_core::catalog::Component;
-use perennial_operator::status::{self, Asking, Circumstances, Claim};
+use perennial_core::conditions::{self, Circumstances, Claim, Services};
 use perennial_testbed::check::promtool_check_metrics;
 use serde_json::json;
 
@@ -150,13 +150,14 @@ async fn a_missing_source_of_names_is_a_condition_and_ends_with_it() {
 async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
     let (observation, report) = cluster.keeper().look().await.unwrap();
     let circumstances = Circumstances {
-        observation: &observation,
+        snapshot: &observation.snapshot,
         report: &report,
         failed: &[],
-        troubles: &[],
-        services: &Asking::default(),
+        troubles: &observation.troubles,
+        services: &Services::default(),
+        rotation_base: None,
     };
-    let claims = status::claims(&PLANNER, component, &circumstances).unwrap();
+    let claims = conditions::claims(&PLANNER, component, &circumstances).unwrap();
     claims.into_iter().find(|claim| claim.type_ == type_).unwrap()
 }
 

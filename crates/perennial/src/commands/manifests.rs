@@ -9,7 +9,7 @@ use perennial_operator::{deployment, rbac};
 use crate::cluster::COMPONENTS;
 use crate::talk;
 
-/// Print what to apply for `perennial run` in a cluster: its account, roles with exactly the verbs that it uses, and itself
+/// Print what to apply for `perennial run` in a cluster: namespaces, its account, roles with exactly the verbs that it uses, and itself
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial manifests --image registry.example.com/perennial:0.1.0 | kubectl apply -f -\n  \

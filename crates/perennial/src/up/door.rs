@@ -91,7 +91,7 @@ impl Door {
 }
 
 fn tls(identity: &Identity) -> anyhow::Result<Arc<ServerConfig>> {
-    let Credential { certificates, key } = &identity.server;
+    let Credential { certificates, key } = &*identity.server;
     let der = |certificate: &Certificate| CertificateDer::from(certificate.der().to_vec());
     let chain = certificates.iter().map(der).collect();
     let key = PrivateKeyDer::from_pem_slice(key.to_pkcs8_pem()?.as_bytes()).context("the server's key")?;

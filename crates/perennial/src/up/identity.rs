@@ -8,6 +8,7 @@
 //! one trusts it. Its key is kept in memory alone.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use anyhow::Context;
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -36,7 +37,7 @@ pub(crate) struct Credential {
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// What the server presents.
-    pub(crate) server: Credential,
+    pub(crate) server: Arc<Credential>,
     /// The certificate for localhost, as it is kept.
     for_localhost: Vec<Certificate>,
     /// What clients call the server, beside localhost.
@@ -58,7 +59,7 @@ const CLIENT_CA: &str = "client-ca";
 impl Identity {
     /// Reads it from where it is kept.
     pub(crate) fn read(api: &Api) -> anyhow::Result<Identity> {
-        let server = credential(api, SERVING)?;
+        let server = Arc::new(credential(api, SERVING)?);
         Ok(Identity {
             for_localhost: server.certificates.clone(),
             names: BTreeSet::new(),
@@ -69,11 +70,21 @@ impl Identity {
         })
     }
 
-    /// The same, and the server is also called by these names.
-    pub(crate) fn also_called(mut self, api: &Api, names: BTreeSet<Host>) -> anyhow::Result<Identity> {
+    /// The same, and the server is also called by these names. What it presented before is presented again, unless the certificate
+    /// for localhost or the names are others now.
+    pub(crate) fn also_called(
+        mut self,
+        api: &Api,
+        names: BTreeSet<Host>,
+        before: Option<&Identity>,
+    ) -> anyhow::Result<Identity> {
+        let is_same = |it: &&Identity| it.for_localhost == self.for_localhost && it.names == names;
         let leaf = self.for_localhost.first().context("the certificate for localhost is empty")?;
-        if names.iter().any(|name| !leaf.facts().hosts.contains(name)) {
-            self.server = with_names(leaf, &self.server.key, &credential(api, SERVING_SIGNER)?, &names)?;
+        if let Some(before) = before.filter(is_same) {
+            self.server = before.server.clone();
+        } else if names.iter().any(|name| !leaf.facts().hosts.contains(name)) {
+            let server = with_names(leaf, &self.server.key, &credential(api, SERVING_SIGNER)?, &names)?;
+            self.server = Arc::new(server);
         }
         self.names = names;
         Ok(self)

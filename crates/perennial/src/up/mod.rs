@@ -175,7 +175,7 @@ struct Doorkeeper {
 impl Doorkeeper {
     /// Opens a door with the certificates as they are now.
     fn new(api: Arc<Api>, directory: &Directory, addresses: Addresses) -> anyhow::Result<Doorkeeper> {
-        let identity = match Identity::read(&api)?.also_called(&api, addresses.names()) {
+        let identity = match Identity::read(&api)?.also_called(&api, addresses.names(), None) {
             Ok(identity) => identity,
             Err(error) => {
                 warn!("the server's certificate is for localhost alone: {error:#}");
@@ -190,7 +190,7 @@ impl Doorkeeper {
     fn look(&mut self) -> anyhow::Result<()> {
         let (found, names) = (Identity::read(&self.api)?, self.addresses.names());
         if !found.is_same(&self.identity) || names != self.identity.names {
-            let found = found.also_called(&self.api, names)?;
+            let found = found.also_called(&self.api, names, Some(&self.identity))?;
             self.door.renew(&found)?;
             self.identity = found;
             info!(names = self.names(), "serving with another certificate");

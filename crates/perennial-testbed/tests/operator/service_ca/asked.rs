@@ -90,74 +90,68 @@ async fn one_that_is_deleted_while_a_reason_is_set_is_made_once(lab: &Lab) {
     assert_eq!(lab.ca().await.certificate(), second.certificate());
 }
 
-async fn a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists(lab: &Lab) {
+/// Minutes apart, each for a reason of its own: the CA rotates at once, and before that the clients are named that lose trust.
+async fn every_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
     lab.pass().await;
-    lab.wait(DAY);
-    lab.request("A").await;
-    lab.pass().await;
-    let (first, rotated_at) = (lab.ca().await, lab.now());
-    lab.wait(DAY * 10);
-    lab.request("B").await;
-    for _ in 0..3 {
-        // The same operator, again and again, would tell it once; each of these has just started.
-        assert_eq!(lab.pass().await, Vec::<String>::new());
-    }
-    assert_eq!(lab.ca().await.certificate(), first.certificate());
-    let until = rotated_at + DAY * 394 + SECOND * 300;
-    let (status, message) = lab.condition("RotationHeldBack").await;
-    assert_eq!(status, "True");
-    for part in [
-        "the rotation of openshift-service-ca/signing-key for the reason \"B\" waits until",
-        &format!("until {until}"),
-        &rotated_at.to_string(),
-        "`perennial consumers service-ca`",
-        "`perennial rotate service-ca --reason REASON --yes`",
-    ] {
-        assert!(message.contains(part), "{part} is not in {message}");
-    }
-    // It stops nobody: an upgrade restarts the pods that it waits for.
-    for (type_, status) in [("Degraded", "False"), ("Upgradeable", "True"), ("Progressing", "False")] {
-        assert_eq!(lab.condition(type_).await.0, status, "{type_}");
-    }
-    // Who insists is not held back, and what was asked for has happened by that.
-    lab.insist("now").await;
-    assert_eq!(lab.pass().await.len(), 3);
-    let second = lab.ca().await;
-    assert_eq!((second.annotation(FORCED), second.annotation(REASON)), (Some("now"), Some("B")));
-    assert_eq!(lab.condition("RotationHeldBack").await.0, "False");
-    lab.wait(DAY);
-    assert_eq!(lab.pass().await, Vec::<String>::new());
-    // A once more, which is another reason than the last, and when everybody has come to the second it happens by itself.
-    let rotated_at = lab.now() - DAY;
-    lab.request("A").await;
-    assert_eq!(lab.pass().await, Vec::<String>::new());
-    lab.cluster.set_now(rotated_at + DAY * 394 + SECOND * 299);
-    assert_eq!(lab.pass().await, Vec::<String>::new());
-    lab.wait(SECOND);
-    assert_eq!(lab.pass().await.len(), 3);
-    let third = lab.ca().await;
-    assert_eq!((third.annotation(FORCED), third.annotation(REASON)), (Some("now"), Some("A")));
-    assert_eq!(lab.pass().await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn that_a_rotation_is_held_back_is_told_once() {
-    let lab = Lab::embedded().await;
-    let runner = lab.runner();
-    runner.once().await.unwrap();
-    for reason in ["A", "B"] {
+    let mut cas = vec![lab.ca().await];
+    let mut rotated_at = Vec::new();
+    for reason in ["A", "B", "C"] {
+        lab.wait(SECOND * 300);
         lab.request(reason).await;
-        for _ in 0..5 {
-            lab.wait(SECOND * 1200);
-            runner.once().await.unwrap();
+        assert_eq!(lab.pass().await.len(), 3, "{reason}");
+        rotated_at.push(lab.now());
+        let ca = lab.ca().await;
+        assert_eq!(ca.annotation(REASON), Some(reason));
+        cas.push(ca);
+        assert_eq!(lab.pass().await, Vec::<String>::new(), "once for each reason");
+        let told = lab.told("ServiceCARotationForced").await;
+        assert_eq!(told.len(), rotated_at.len(), "{told:?}");
+        let (status, message) = lab.condition("PreviousServiceCAInUse").await;
+        assert_eq!(status, "True");
+        // Each generation of clients accepts what is issued now until the CA that it knows expires.
+        for (number, at) in rotated_at.iter().enumerate() {
+            let named = format!(
+                "clients that have not reloaded the trust bundle since {at} accept new serving certificates until {}",
+                cas[number].ends()
+            );
+            assert!(
+                message.contains(&named) && told.last().unwrap().1.contains(&named),
+                "{named}: {message}: {told:?}"
+            );
+        }
+        assert!(told.last().unwrap().1.contains(&format!("for the reason {reason:?}")), "{told:?}");
+        for (type_, status) in [("Degraded", "False"), ("Upgradeable", "True"), ("Progressing", "False")] {
+            assert_eq!(lab.condition(type_).await.0, status, "{type_}");
         }
     }
-    let told = lab.told("RotationHeldBack").await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].0 == "Warning" && told[0].1.contains("for the reason \"B\" waits until"), "{told:?}");
-    lab.request("C").await;
-    runner.once().await.unwrap();
-    assert_eq!(lab.told("RotationHeldBack").await.len(), 2, "for another reason it is another one");
+    // Somebody that we did not write says the same of those who know the first CA only.
+    let (first, last) = (&cas[0], &cas[3]);
+    let server = last.serves(lab.now());
+    let mut handshakes = Handshakes::default();
+    let old_client = std::slice::from_ref(first.certificate());
+    handshakes.expect(old_client, &server, first.ends() - SECOND, true, "a client of the first CA");
+    handshakes.expect(old_client, &server, first.ends() + SECOND, false, "a client of the first CA, after its end");
+    handshakes.expect(&lab.bundle().await, &server, first.ends() + SECOND, true, "a client with the bundle");
+    handshakes.judge();
+}
+
+/// Once or twice in a row: the reason that is configured is recorded, so that no rotation follows.
+async fn a_deleted_signer_is_made_again_for_the_configured_reason(lab: &Lab) {
+    lab.pass().await;
+    lab.wait(DAY);
+    lab.request("A").await;
+    lab.pass().await;
+    for _ in 0..2 {
+        lab.wait(SECOND * 300);
+        lab.cluster.secrets(NAMESPACE).delete(SECRET, &DeleteParams::default()).await.unwrap();
+        lab.pass().await;
+        let ca = lab.ca().await;
+        assert_eq!(ca.annotation(REASON), Some("A"));
+        assert_eq!(lab.pass().await, Vec::<String>::new());
+        assert_eq!(lab.ca().await.certificate(), ca.certificate());
+        let (status, message) = lab.condition("PreviousServiceCAInUse").await;
+        assert!(status == "True" && message.contains("reject new serving certificates"), "{message}");
+    }
 }
 
 #[tokio::test]
@@ -366,7 +360,8 @@ async fn an_operator_that_runs_hears_what_is_asked_for() {
 on_both! {
     a_reason_and_a_due_rotation_make_one
     one_that_is_deleted_while_a_reason_is_set_is_made_once
-    a_second_reason_waits_for_the_unrefreshed_unless_somebody_insists
+    every_new_reason_rotates_at_once_and_names_the_clients
+    a_deleted_signer_is_made_again_for_the_configured_reason
     it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept
     in_an_emergency_it_lives_as_short_as_somebody_asks_for
     what_is_of_another_type_is_a_condition_and_stops_nothing_else

@@ -53,7 +53,7 @@ async fn a_first_start_makes_a_ca_a_bundle_and_a_copy(lab: &Lab) {
         ("Degraded", "False"),
         ("Upgradeable", "True"),
         ("CertRotation_SigningKey_Degraded", "False"),
-        ("RotationHeldBack", "False"),
+        ("PreviousServiceCAInUse", "False"),
     ] {
         assert_eq!(lab.condition(type_).await.0, status, "{type_}");
     }

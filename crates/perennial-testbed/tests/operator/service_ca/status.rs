@@ -48,7 +48,7 @@ async fn the_resource_says_how_the_ca_is(lab: Lab) {
         ("Progressing", "False"),
         ("Degraded", "False"),
         ("Upgradeable", "True"),
-        ("RotationHeldBack", "False"),
+        ("PreviousServiceCAInUse", "False"),
         ("ServingCertificatesBlocked", "False"),
         ("TheirsProgressing", "Unknown"),
     ] {
@@ -103,7 +103,7 @@ async fn what_only_we_say_goes_with_us_and_nothing_comes_back_while_another_oper
     let lab = Lab::embedded().await;
     lab.configure(json!({"managementState": "Managed"})).await;
     lab.pass().await;
-    let ours = ["CertRotation_SigningKey_Degraded", "RotationHeldBack", "ServingCertificatesBlocked"];
+    let ours = ["CertRotation_SigningKey_Degraded", "PreviousServiceCAInUse", "ServingCertificatesBlocked"];
     let said = lab.said().await;
     assert!(ours.iter().all(|type_| said.contains_key(*type_)), "{said:?}");
     // They write the same, and it is theirs.

@@ -40,7 +40,7 @@ async fn who_asks_in_vain_is_counted_and_named_until_they_no_longer_do(cluster: 
     runner.once().await.unwrap();
     let (status, message) = said(CONDITION).await;
     assert_eq!(status, "True");
-    assert!(message.starts_with("6 of 7 Services ask for a certificate in vain: shop/shut-1: "), "{message}");
+    assert!(message.starts_with("no certificate could be issued for 6 of 7 Services: shop/shut-1: "), "{message}");
     assert!(message.contains("; shop/shut-5: ") && message.ends_with("; and 1 more"), "{message}");
     // It is theirs to remove, and nobody else is the worse for it.
     for (type_, status) in [("Degraded", "False"), ("Available", "True"), ("Upgradeable", "True")] {
