@@ -16,9 +16,10 @@ use crate::talk;
     perennial manifests --controllers service-ca --image registry.example.com/perennial:0.1.0 | kubectl apply -f -\n  \
     perennial manifests --no-namespaces --namespace pki | kubectl diff -f -\n\n\
     On a cluster that has the namespaces already, such as OpenShift, leave them out with --no-namespaces, and also\n\
-    before you give the output to kubectl delete: a namespace takes everything in it with it. Secrets are granted in those of the catalog, and in all others only for\n\
-    service-ca, because every Service may ask for a certificate: --controllers leaves that out. Metrics are read by\n\
-    whoever is bound to the ClusterRole perennial-metrics-reader.")]
+    before you give the output to kubectl delete: a namespace takes everything in it with it.\n\n\
+    Secrets are granted in the namespaces of the catalog, and in all others only for service-ca, because every Service\n\
+    may ask for a certificate: --controllers leaves that out. Metrics are read by whoever is bound to the ClusterRole\n\
+    perennial-metrics-reader.")]
 pub(crate) struct Args {
     /// The namespace of the account, of the lease and of the pods [default: that of the operator of the first component, such as
     /// openshift-kube-apiserver-operator]

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     listen: SocketAddr,
 
     /// A further name or address of the server, for its certificate; again for more. The address that it listens on needs none, and
-    /// on all addresses (0.0.0.0, [::]) this machine's name and its addresses need none
+    /// on all addresses (0.0.0.0 or ::) this machine's name and its addresses need none
     #[arg(long, value_name = "NAME|IP", value_delimiter = ',', value_parser = parse_host)]
     tls_san: Vec<Host>,
 

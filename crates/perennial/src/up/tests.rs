@@ -224,3 +224,41 @@ async fn until_ready_does_not_call_ready_what_could_not_be_written() {
     let error = tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "not everything is in place: writes that failed: 1; the warnings say why");
 }
+
+#[tokio::test]
+async fn a_certificate_for_more_names_stays_until_the_names_or_the_one_for_localhost_change() {
+    use perennial_core::spec::Host;
+    let top = TempDir::new().unwrap();
+    let directory = Directory::prepare(&top.path().join("data")).unwrap();
+    let api = api(Store::memory());
+    cluster::prepare(&api, &Wishes::default()).await.unwrap();
+    let planner = Planner::new(Catalog::builtin());
+    let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+    let keys = Arc::new(KeyPool::eager(threads(None)).unwrap());
+    let runner = Runner::new(&planner, inside.clone(), keys, View::default(), Arc::new(clock::now));
+    runner.once().await.unwrap();
+    let addresses = Addresses { listen: SocketAddr::from(([127, 0, 0, 1], 0)), more: vec![Host::parse("lab.test")] };
+    let mut doorkeeper = Doorkeeper::new(api, &directory, addresses).unwrap();
+    let presented = |it: &Doorkeeper| it.identity.server.certificates[0].der().to_vec();
+    let first = presented(&doorkeeper);
+    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test");
+    // Another certificate of the administrator is no reason for another one of the server.
+    let namespace = "openshift-kube-apiserver-operator".to_owned();
+    let admin = ObjectName { namespace, name: "node-system-admin-client".to_owned() };
+    ask::rotate(&inside, &admin, "a test").await.unwrap();
+    runner.once().await.unwrap();
+    let before = doorkeeper.identity.admin.certificates.clone();
+    doorkeeper.look().unwrap();
+    assert_ne!(doorkeeper.identity.admin.certificates, before);
+    assert_eq!(presented(&doorkeeper), first);
+    doorkeeper.addresses.more.push(Host::parse("192.0.2.7"));
+    doorkeeper.look().unwrap();
+    let second = presented(&doorkeeper);
+    assert_ne!(second, first);
+    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
+    ask_for_new_ones(&inside, "another test").await;
+    runner.once().await.unwrap();
+    doorkeeper.look().unwrap();
+    assert_ne!(presented(&doorkeeper), second);
+    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
+}

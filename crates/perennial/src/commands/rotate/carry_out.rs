@@ -126,6 +126,10 @@ impl Tally {
         Ok(())
     }
 
+    fn ended(&self) -> usize {
+        self.rotated + self.already + self.failed.len()
+    }
+
     fn result(&self) -> anyhow::Result<Found> {
         let certificates =
             |count: usize| if count == 1 { "1 certificate".to_owned() } else { format!("{count} certificates") };
@@ -144,7 +148,7 @@ impl Rotations<'_> {
     async fn carry_out(&mut self, tally: &mut Tally, out: &mut dyn Write) -> anyhow::Result<()> {
         let timeout = Duration::try_from(self.args.timeout.0).unwrap_or_default();
         let (mut progress_at, mut told_at, mut explained_at) = (Instant::now(), Instant::now(), None::<Instant>);
-        let mut told = (0, 0);
+        let mut told = 0;
         let mut waits = BTreeMap::new();
         let mut pause = PAUSES.0;
         loop {
@@ -159,10 +163,9 @@ impl Rotations<'_> {
                 return Ok(());
             }
             let ended = self.campaign.ended().len();
-            if told_at.elapsed() >= TELL_EVERY && told != (ended, self.under_way.len()) {
-                told = (ended, self.under_way.len());
-                told_at = Instant::now();
-                talk::line(format_args!("{ended} of {} done, {} under way", self.total, self.under_way.len()));
+            if TELL_EVERY <= told_at.elapsed() && told < ended {
+                (told, told_at) = (ended, Instant::now());
+                talk::line(format_args!("{} of {} done", tally.ended(), self.total));
             }
             if before < ended {
                 (progress_at, explained_at, pause) = (Instant::now(), None, PAUSES.0);
