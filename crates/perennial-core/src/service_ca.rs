@@ -135,7 +135,7 @@ pub fn clients(planner: &Planner<'_>, snapshot: &Snapshot, is_rotated: bool) -> 
     world.services =
         [(probe.clone(), Service { name: "probe".to_owned(), headless: false, uid: String::new() })].into();
     world.settings.in_flight = usize::MAX;
-    world.secrets.insert(probe.clone(), Observed::Absent);
+    world.secrets.insert(probe, Observed::Absent);
     if is_rotated && !world.settings.forced.contains_key(ROW) {
         world.settings.forced.insert(ROW.to_owned(), format!("as if asked for at {}", snapshot.taken_at));
     }

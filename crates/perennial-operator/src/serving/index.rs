@@ -719,9 +719,36 @@ mod tests {
         assert!(!index.ended(&named("web")));
         assert_eq!(index.secret(&secret("web-tls", "7")), []);
         assert_eq!(index.secret_gone(&secret("web-tls", "8")), [named("web")]);
-        assert_eq!(index.count(), (1, 1));
-        assert_eq!(index.blocked(5), [(named("web"), "theirs".to_owned())]);
-        assert_eq!(index.blocked(0), []);
+        let summary = index.summary();
+        assert_eq!((summary.all, summary.blocked), (1, 1));
+        assert_eq!(summary.first_blocked, [(named("web"), "theirs".to_owned())]);
+        assert!(index.needs_attention());
+    }
+
+    #[test]
+    fn a_service_waits_since_it_began_to_until_it_is_right_or_gone() {
+        let index = index();
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let waits = |second: i64, why: &str| {
+            let wait = Wait { since: at(second), label: "ClientsLackTrust", why: why.into() };
+            Found { waiting: Some(wait), ..Found::default() }
+        };
+        index.service(service("other", "u2"));
+        index.found(&named("web"), "u1", waits(10, "first"));
+        index.found(&named("other"), "u2", waits(20, "second"));
+        // It is the same wait, for whatever it waits now.
+        index.found(&named("web"), "u1", waits(30, "still"));
+        let summary = index.summary();
+        assert_eq!(summary.waiting, 2);
+        assert_eq!(
+            summary.oldest.map(|it| (it.name, it.since, it.why)),
+            Some((named("web"), at(10), "still".to_owned()))
+        );
+        assert_eq!(index.waiting(), [("ClientsLackTrust", 2)].into());
+        index.found(&named("web"), "u1", right("7"));
+        assert_eq!(index.summary().oldest.map(|it| it.name), Some(named("other")));
+        index.service_gone(&service("other", "u2").metadata);
+        assert!(index.summary().waiting == 0 && !index.needs_attention());
     }
 
     #[test]
