@@ -290,7 +290,8 @@ fn bundle_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<(ObjectName, String)
     }
 }
 
-/// The objects of these names: each is there or not, or the server does not say. It is an error if that is so of all.
+/// The objects of these names: each is there or not, or the server does not say. It is an error if that is so of all, where there are
+/// several: of one alone, it says nothing about the others of its kind.
 async fn read_all<K>(
     client: &Client,
     names: impl Iterator<Item = ObjectName>,
@@ -319,7 +320,7 @@ where
         found.insert(name, result);
     }
     match refused {
-        Some(error) if found.values().all(Result::is_err) => Err(error),
+        Some(error) if found.len() > 1 && found.values().all(Result::is_err) => Err(error),
         _ => Ok(found),
     }
 }
