@@ -10,7 +10,7 @@ use super::draft::{Draft, Undo};
 use super::step::{Action, Risk, Step};
 use super::touched::{Touched, states};
 use super::versions::after;
-use crate::catalog::{BundleInput, Copied, CopyData, Day, Delivery, Instance, Leaf, Row, Scope, Signer, Span};
+use crate::catalog::{BundleInput, Copied, CopyData, Day, Delivery, Instance, Leaf, Row, Signer, Span};
 use crate::rules::{SecretState, Waiting};
 use crate::snapshot::Slot;
 use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
@@ -279,15 +279,9 @@ impl Broken {
 
 /// Returns what processes may present although the Secret is absent: what they were observed to hold, or else any
 /// certificate by an earlier signer that is still trusted.
-///
-/// A Service is the exception. The pods of a new Service cannot start without its Secret, so delaying it is an outage for
-/// its owner, and it protects no reader: a certificate that no pod presents has none.
 fn possible_stale_leaves(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched) -> Vec<Version> {
     let edge = &wiring.edges()[touched.edge];
     let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { return Vec::new() };
-    if row.scope == Scope::Service {
-        return Vec::new();
-    }
     let slot = presented_slot(row, edge.presents, &touched.instance);
     let held = draft.held_leaves(&slot);
     let is_class = matches!(edge.edge.leaf, Leaf::AnyBy(_));

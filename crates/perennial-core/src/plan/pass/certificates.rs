@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use super::Pass;
-use crate::catalog::{Annotations, Instance, Row, Scope, Signer, Span, Succession};
+use crate::catalog::{Annotations, Instance, Row, Signer, Span, Succession};
 use crate::plan::draft::REMEMBERED_ISSUES;
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
@@ -208,10 +208,10 @@ impl<'c> Pass<'_, 'c> {
     fn published(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
         let Signer::Row(signer) = row.signer else { return Ok(()) };
         let (_, state) = self.signer(signer)?;
-        if row.scope == Scope::Service && self.draft.secret(slot).present().is_none() {
-            return Ok(());
-        }
-        let until = self.missing_until(row);
+        let until = match self.draft.secret(slot).present() {
+            Some(_) => self.rolled_out_at(row),
+            None => self.missing_until(row),
+        };
         let has_signer = |home: &Slot| {
             self.draft.bundle(home).present().is_some_and(|bundle| bundle.members.contains(&state.certificate.id))
         };

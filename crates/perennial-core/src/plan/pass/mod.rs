@@ -144,8 +144,20 @@ impl<'a, 'c> Pass<'a, 'c> {
         Ok((slot, state))
     }
 
-    /// How long something that is missing waits for a new signer to spread: as long as a rollout takes.
+    /// Returns until when a row that has no certificate waits for a new signer to spread.
+    ///
+    /// A Service does not wait. Its pods cannot start without the Secret, so delaying it is an outage for its owner, and no
+    /// client is better off by it. Where the Secret was deleted and pods may still present what was in it, the clients that
+    /// reject the new certificate are named as a risk.
     fn missing_until(&self, row: &Row) -> Timestamp {
+        match row.scope {
+            crate::catalog::Scope::Service => self.now(),
+            _ => self.rolled_out_at(row),
+        }
+    }
+
+    /// Returns when a new signer of a row has spread, if nothing keeps it from that: after the time that a rollout takes.
+    fn rolled_out_at(&self, row: &Row) -> Timestamp {
         let Signer::Row(signer) = row.signer else { return self.now() };
         // What issues on request is a new signer itself.
         let new = if self.wiring.is_staged(row) { row.id } else { signer };
