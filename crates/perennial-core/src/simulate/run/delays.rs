@@ -87,7 +87,8 @@ impl Run<'_, '_> {
             return false;
         }
         let waited = self.operator.waiting.get(&(root, pending.slot.clone()));
-        if waited.is_none_or(|(since, ..)| self.now < later(*since, CAUTION)) {
+        let ends_soon = pending.waiting.until().is_some_and(|until| until <= later(self.now, CAUTION));
+        if ends_soon || waited.is_none_or(|(since, ..)| self.now < later(*since, CAUTION)) {
             return false;
         }
         let wiring = self.planner.wiring();
