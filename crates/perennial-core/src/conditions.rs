@@ -186,7 +186,7 @@ fn degraded(
     troubles.extend(waiting_for(pending, Remedy::Attention));
     troubles.extend(broken.iter().cloned());
     match troubles.is_empty() {
-        true => claim("Degraded", false, "AsExpected", "certificates are kept as configured".to_owned()),
+        true => claim("Degraded", false, "AsExpected", "nothing needs attention".to_owned()),
         false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
     }
 }
@@ -211,7 +211,10 @@ fn progressing(
     };
     under_way.extend(waits);
     let claim = match (under_way.is_empty(), degraded.is_true) {
-        (true, false) => claim("Progressing", false, "AsExpected", "nothing is being rotated".to_owned()),
+        (true, false) => {
+            let message = "certificates are as configured; nothing waits".to_owned();
+            claim("Progressing", false, "AsExpected", message)
+        }
         (true, true) => {
             let message = format!("nothing is being rotated; degraded: {}", degraded.message);
             claim("Progressing", false, "AsExpected", message)

@@ -244,10 +244,11 @@ impl Waiting {
     pub fn summary(&self) -> String {
         match self {
             Waiting::SignerTooYoung { .. } => "its signer is too new for the clients that verify it".to_owned(),
-            Waiting::Trust { refusal, .. } => format!(
-                "if issued now, a client with {} would reject {} ({})",
-                refusal.broken.bundle, refusal.broken.leaf, refusal.edge
-            ),
+            Waiting::Trust { refusal, .. } => {
+                let verifier = refusal.edge.split(" accepts ").next().unwrap_or_default();
+                let bundle = refusal.broken.bundle.split(':').next().unwrap_or_default();
+                format!("if issued now, a {verifier} that still has the previous {bundle} would reject it")
+            }
             Waiting::Rollout { lacking, .. } => format!("rollout of {}", first_few(lacking)),
             Waiting::Window { .. } => "the maintenance window is closed".to_owned(),
             Waiting::Validity { .. } => "it is not valid yet".to_owned(),

@@ -14,6 +14,7 @@ use perennial_core::key::KeySpec;
 use perennial_core::plan::{Planner, Report, Scope};
 use perennial_core::policy::Usage;
 use perennial_core::rules::Observed;
+use perennial_core::service_ca::{self, Clients};
 use perennial_core::snapshot::{Slot, Snapshot};
 use perennial_operator::observe::Observation;
 
@@ -21,6 +22,7 @@ use crate::cluster::ClusterArgs;
 use crate::commands::{names, plan};
 use crate::exit::Found;
 use crate::span::{self, Span};
+use crate::table::section;
 use crate::talk;
 
 /// Ask for new certificates before their time: with overlap, a few at a time, and once for each reason
@@ -168,7 +170,19 @@ fn preview(
     };
     talk::line(format_args!("dry run: --yes asks for {now} new certificate{}{later}", if now == 1 { "" } else { "s" }));
     let before = planner.plan(snapshot, &Scope::All);
-    plan::show(&difference(planner.plan(&asked, &Scope::All), &before), out)
+    let found = plan::show(&difference(planner.plan(&asked, &Scope::All), &before), out)?;
+    if open.iter().take(now).any(|it| it.row.id == service_ca::ROW) {
+        print_clients(&service_ca::clients(planner, snapshot, true), out)?;
+    }
+    Ok(found)
+}
+
+/// Prints which clients of Services will not have reloaded the trust bundle, as the operator says it before it rotates.
+fn print_clients(clients: &[Clients], out: &mut dyn Write) -> anyhow::Result<()> {
+    section("CLIENTS OF SERVICES, after the rotation", out)?;
+    clients.iter().try_for_each(|it| writeln!(out, "{it}"))?;
+    writeln!(out, "`perennial consumers service-ca` lists the pods to restart.")?;
+    Ok(())
 }
 
 /// What a plan has and another does not.
