@@ -87,6 +87,8 @@ pub struct Services {
     pub waiting: usize,
     /// The one of those that has waited longest.
     pub oldest: Option<WaitingService>,
+    /// How many the operator has not looked at since something about them or their CA changed.
+    pub backlog: usize,
 }
 
 /// A Service that waits for the operator.
@@ -232,11 +234,18 @@ fn waiting_for(pending: &[&Pending], remedy: Remedy) -> Vec<String> {
 
 /// How many Services wait for the operator, and which has waited longest; none where none does.
 fn waiting_services(services: &Services) -> Option<String> {
-    let oldest = services.oldest.as_ref().filter(|_| 0 < services.waiting)?;
-    let WaitingService { name, since, why } = oldest;
-    let (waiting, all) = (services.waiting, services.all);
-    Some(format!("{waiting} of {all} Services wait for a certificate; {name} longest, since {since}: {why}"))
+    let Services { all, waiting, oldest, backlog, .. } = services;
+    let longest = oldest.as_ref().filter(|_| 0 < *waiting).map(|WaitingService { name, since, why }| {
+        format!("{waiting} of {all} Services wait for a certificate; {name} longest, since {since}: {why}")
+    });
+    // Without a number: it would be another one with every look.
+    let queued = (BACKLOG < *backlog).then(|| "Services are being issued certificates".to_owned());
+    let told: Vec<String> = longest.into_iter().chain(queued).collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
+
+/// So many Services are looked at within a moment, and not worth a condition.
+pub const BACKLOG: usize = 32;
 
 /// Which clients may still have only the trust bundle of an earlier service CA, and until when they accept new certificates.
 pub fn previous_ca(clients: &[Clients]) -> Claim {
@@ -353,4 +362,27 @@ fn camel_case(id: &str) -> String {
         letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
     };
     id.split('-').map(capital).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_that_wait_or_queue_are_told_without_a_number_that_moves() {
+        let services = |waiting: usize, backlog: usize| {
+            let name = ObjectName { namespace: "shop".to_owned(), name: "web".to_owned() };
+            let oldest = WaitingService { name, since: Timestamp::UNIX_EPOCH, why: "its CA is new".to_owned() };
+            Services { all: 100, waiting, oldest: Some(oldest), backlog, ..Services::default() }
+        };
+        assert_eq!(waiting_services(&services(0, 0)), None);
+        assert_eq!(waiting_services(&services(0, BACKLOG)), None);
+        let queued = waiting_services(&services(0, BACKLOG + 1));
+        assert_eq!(queued, waiting_services(&services(0, 90)));
+        assert_eq!(queued.as_deref(), Some("Services are being issued certificates"));
+        let told = waiting_services(&services(2, 90)).unwrap();
+        let longest =
+            "2 of 100 Services wait for a certificate; shop/web longest, since 1970-01-01T00:00:00Z: its CA is new";
+        assert_eq!(told, format!("{longest}; Services are being issued certificates"));
+    }
 }

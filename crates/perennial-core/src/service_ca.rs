@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::{Catalog, ObjectName, Row, Span, Succession, TimeScale};
+use crate::catalog::{Catalog, Instance, ObjectName, Row, Span, Succession, TimeScale};
 use crate::plan::{Draft, Issue, Planner, Scope, every_edge, states};
 use crate::rules::Observed;
 use crate::snapshot::{Service, Slot, Snapshot};
@@ -136,8 +136,11 @@ pub fn clients(planner: &Planner<'_>, snapshot: &Snapshot, is_rotated: bool) -> 
         [(probe.clone(), Service { name: "probe".to_owned(), headless: false, uid: String::new() })].into();
     world.settings.in_flight = usize::MAX;
     world.secrets.insert(probe, Observed::Absent);
-    if is_rotated && !world.settings.forced.contains_key(ROW) {
-        world.settings.forced.insert(ROW.to_owned(), format!("as if asked for at {}", snapshot.taken_at));
+    // Which key it gets does not matter here.
+    (world.policy, world.policy_unknown_since) = (Observed::Absent, None);
+    if is_rotated && let Some(wired) = wiring.row(ROW) {
+        let slot = wiring.home(wired.row, &Instance::Cluster);
+        world.asked.insert(slot, format!("as if asked for at {}", snapshot.taken_at));
     }
     if !is_rotated {
         world.settings.frozen.insert(ROW.to_owned());

@@ -67,6 +67,11 @@ impl<K: Ord + Clone> Queue<K> {
         self.failed.iter().filter(|(key, _)| idle(key)).map(|(_, failure)| failure.again_at).min()
     }
 
+    /// How many are to be looked at now, or are under way; one that is both counts twice.
+    pub(crate) fn backlog(&self) -> usize {
+        self.waiting.len() + self.under_way.len()
+    }
+
     /// Whether nothing is to be looked at now.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.under_way.is_empty()

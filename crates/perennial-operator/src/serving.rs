@@ -165,7 +165,8 @@ impl<'c> Serving<'c> {
                 }
             }
             // That Services begin or cease to wait is a condition of the component: the next pass writes it.
-            if queue.is_idle() && needed_attention != self.index.needs_attention() {
+            self.index.set_backlog(queue.backlog());
+            if needed_attention != self.index.needs_attention() {
                 needed_attention = !needed_attention;
                 self.known.notify_one();
             }

@@ -36,6 +36,9 @@ pub struct Teller<'c> {
     said: Mutex<Said>,
     /// What was told last of the PKI resource.
     policy: Mutex<PolicyTold>,
+    /// The reason of the forced rotation of the service CA that was announced last: a write that fails is tried again, and not
+    /// announced again.
+    announced: Mutex<Option<String>>,
 }
 
 /// What was told of the PKI resource.
@@ -66,7 +69,7 @@ struct Message<'m> {
 impl<'c> Teller<'c> {
     /// Tells about the certificates of a planner's catalog.
     pub fn new(planner: &'c Planner<'c>, client: Client, clock: Clock) -> Teller<'c> {
-        Teller { planner, client, clock, said: Mutex::default(), policy: Mutex::default() }
+        Teller { planner, client, clock, said: Mutex::default(), policy: Mutex::default(), announced: Mutex::default() }
     }
 
     fn catalog(&self) -> &'c Catalog {
@@ -86,6 +89,10 @@ impl<'c> Teller<'c> {
     /// condition of the component.
     async fn announce_forced(&self, observation: &Observation, issue: &Issue) {
         let Reason::Forced { reason } = &issue.reason else { return };
+        let before = self.announced.lock().unwrap_or_else(PoisonError::into_inner).replace(reason.clone());
+        if before.as_ref() == Some(reason) {
+            return;
+        }
         let snapshot = &observation.snapshot;
         let clients = service_ca::clients(self.planner, snapshot, true);
         let named: Vec<String> = clients.iter().map(ToString::to_string).collect();

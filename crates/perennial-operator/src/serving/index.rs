@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
-use perennial_core::conditions::{Services, WaitingService};
+use perennial_core::conditions::{BACKLOG, Services, WaitingService};
 use perennial_core::key::KeySpec;
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
@@ -34,6 +34,10 @@ struct State {
     times: BTreeSet<(Timestamp, ObjectName)>,
     /// Services that wait for the operator, the one that has waited longest first.
     waiting: BTreeSet<(Timestamp, ObjectName)>,
+    /// How many Services cannot have a certificate until their owner acts.
+    blocked: usize,
+    /// How many Services the operator has not looked at since something about them or their CA changed.
+    backlog: usize,
     services_heard: Heard,
     secrets_heard: Heard,
     /// Secrets that there are, while they are heard of for the first time: not their names, which are other people's.
@@ -363,7 +367,8 @@ impl Index {
         };
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
-        entry.blocked = found.blocked.map(String::into_boxed_str);
+        let was_blocked = std::mem::replace(&mut entry.blocked, found.blocked.map(String::into_boxed_str)).is_some();
+        state.blocked = state.blocked + usize::from(entry.blocked.is_some()) - usize::from(was_blocked);
         let since = entry.waiting.as_ref().map(|wait| wait.since);
         since.into_iter().for_each(|since| _ = state.waiting.remove(&(since, name.clone())));
         entry.waiting = found.waiting.map(|wait| Wait { since: since.unwrap_or(wait.since), ..wait });
@@ -422,7 +427,7 @@ impl Index {
     /// How many ask, and how many of them cannot have a certificate until their owner acts.
     pub fn count(&self) -> (usize, usize) {
         let state = self.lock();
-        (state.services.len(), state.services.values().filter(|entry| entry.blocked.is_some()).count())
+        (state.services.len(), state.blocked)
     }
 
     /// The Services that ask, for the conditions of the component.
@@ -436,22 +441,30 @@ impl Index {
             Some(WaitingService { name: name.clone(), since: *since, why })
         });
         let first_blocked = first_blocked.take(NAMED).collect();
-        Services { all, blocked, first_blocked, waiting: state.waiting.len(), oldest }
+        Services { all, blocked, first_blocked, waiting: state.waiting.len(), oldest, backlog: state.backlog }
     }
 
     /// How many Services wait for the operator, by the word for what they wait for.
     pub fn waiting(&self) -> BTreeMap<&'static str, usize> {
         let state = self.lock();
         let mut counts = BTreeMap::new();
+        if 0 < state.backlog {
+            counts.insert("Queue", state.backlog);
+        }
         let waiting = state.waiting.iter().filter_map(|(_, name)| state.services.get(name)?.waiting.as_ref());
         waiting.for_each(|wait| *counts.entry(wait.label).or_default() += 1);
         counts
     }
 
+    /// Notes how many Services are still to be looked at.
+    pub(super) fn set_backlog(&self, backlog: usize) {
+        self.lock().backlog = backlog;
+    }
+
     /// Whether a condition has to tell about a Service: that one waits, or that one is blocked.
     pub(super) fn needs_attention(&self) -> bool {
         let state = self.lock();
-        !state.waiting.is_empty() || state.services.values().any(|entry| entry.blocked.is_some())
+        !state.waiting.is_empty() || 0 < state.blocked || BACKLOG < state.backlog
     }
 
     /// When the first of their certificates ends; none where there are none.
@@ -592,6 +605,7 @@ impl State {
         let Some(entry) = self.services.remove(name) else { return };
         self.times.remove(&(entry.next, name.clone()));
         entry.waiting.iter().for_each(|wait| _ = self.waiting.remove(&(wait.since, name.clone())));
+        self.blocked -= usize::from(entry.blocked.is_some());
         self.release(entry.class);
         let Ok(request) = entry.request else { return };
         let secret = ObjectName { namespace: name.namespace.clone(), name: request.secret };

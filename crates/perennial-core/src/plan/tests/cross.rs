@@ -256,6 +256,13 @@ fn every_new_reason_rotates_at_once_and_names_the_clients_that_have_not_reloaded
     let mut cluster = settled();
     let first_end = cluster.secret(SIGNER).certificate.validity.not_after;
     assert_eq!(service_ca::clients(cluster.planner, &cluster.snapshot, false), []);
+    // What the command asked for before, and what is known of the policy, makes no difference.
+    cluster.snapshot.asked.insert(super::fixture::tls(SIGNER), "asked for before".to_owned());
+    cluster.change_secret(SIGNER, |state| state.forced = Some("asked for before".to_owned()));
+    cluster.snapshot.policy = Observed::Unknown { why: "403".to_owned() };
+    let named = service_ca::clients(cluster.planner, &cluster.snapshot, true);
+    assert_eq!(named.len(), 1, "{named:?}");
+    cluster.snapshot.policy = Observed::Absent;
     for (number, reason) in ["first", "second", "third"].into_iter().enumerate() {
         cluster.request("signing-key", reason);
         let named = service_ca::clients(cluster.planner, &cluster.snapshot, true);
