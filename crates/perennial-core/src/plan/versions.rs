@@ -140,7 +140,7 @@ impl Draft<'_> {
             let others = state
                 .members
                 .iter()
-                .filter(|id| *id != missing && !self.is_cross_signed_by(id, missing) && held_until(id) <= until);
+                .filter(|id| *id != missing && !self.is_cross_signed_by(state, id, missing) && held_until(id) <= until);
             let in_use = InUse::Until(until);
             let name = || format!("{slot} as it was before {missing}");
             versions.add(self.version(name(), earlier, in_use, Evidence::Assumed));
@@ -148,10 +148,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether `id` is a cross-certificate that the key of the CA `by` has signed.
-    fn is_cross_signed_by(&self, id: &CertificateId, by: &CertificateId) -> bool {
+    /// Whether `id` is a cross-certificate that the CA `by` has signed: the bundle also has the CA whose key it certifies. An
+    /// intermediate CA is none: it is added after its signer.
+    fn is_cross_signed_by(&self, state: &BundleState, id: &CertificateId, by: &CertificateId) -> bool {
         let (Some(it), Some(by)) = (self.get(id), self.get(by)) else { return false };
-        it.ca.is_some() && it.subject != by.subject && it.signed_by.as_ref() == Some(&by.subject)
+        let is_signed = it.ca.is_some() && it.subject != by.subject && it.signed_by.as_ref() == Some(&by.subject);
+        let others = state.members.iter().filter(|other| *other != id).filter_map(|other| self.get(other));
+        is_signed && others.into_iter().any(|other| other.subject == it.subject)
     }
 
     /// Versions of a certificate with its chain, the newest last.
