@@ -1,35 +1,43 @@
-# The front door. `make help` lists what is here.
+# `make help` lists the targets.
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perennial
 CARGO_TOOLS := $(CACHE)/tools/cargo/bin
 export PATH := $(CARGO_TOOLS):$(PATH)
 
-# A directory of its own for every run: keys are never overwritten.
+# Every run has a new directory, because Perennial never overwrites keys.
 OUT ?= out/demo-$(shell date +%Y%m%d-%H%M%S)
 FUZZ_SECONDS ?= 10
-# The same seed finds the same inputs, so that a change is not blamed for luck; 0 draws another one.
+# The same seed gives the same inputs, so that runs are comparable; 0 draws a random seed.
 FUZZ_SEED ?= 1
 FUZZ_TARGETS = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 
-.PHONY: help up demo test test-fast test-fuzz mutants bench lint generate tools tools-cargo
+.PHONY: help up demo test test-fast test-long test-fuzz mutants bench lint generate tools tools-cargo
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-up: ## Start an embedded control plane in out/up; Ctrl-C stops it
-	cargo run --quiet --release --bin perennial -- up --data-dir out/up
+up: ## Start an embedded control plane in out/up; Ctrl-C stops it (the first build takes a few minutes)
+	cargo run --locked --profile quick --bin perennial -- up --data-dir out/up
 
-demo: ## Make every certificate of a new cluster from examples/install-config.yaml
-	cargo run --quiet --release --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
+demo: ## Create every certificate of a new cluster from examples/install-config.yaml
+	cargo run --locked --profile quick --bin perennial -- install --install-config examples/install-config.yaml --out $(OUT)
 
-test: tools test-fuzz ## Install what the tests need, and run all of them
-	cargo nextest run --workspace --all-features --no-fail-fast --status-level slow
+# Each run simulates a quarter of the seeds. The quarter changes with each commit.
+export PERENNIAL_SEEDS ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
-test-fast: ## The tests that need nothing but Rust
-	cargo test --workspace --exclude perennial-testbed
+test: tools test-fuzz ## Install the tools for the tests, and run all tests
+	cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow
 
-test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a seed
-	cargo run --quiet --manifest-path fuzz/Cargo.toml --example seeds
+test-fast: ## Run the tests that need only Rust
+	cargo test --locked --workspace --exclude perennial-testbed
+
+# Tests that take minutes: kills, races, watchers, floods, scans. Each has `#[ignore]` with the reason.
+test-long: tools ## Run the tests that take minutes
+	cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow --run-ignored only
+	PERENNIAL_SEEDS=all cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow -E 'test(simulate::tests::seeds::)'
+
+test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a random seed
+	cargo run --locked --quiet --manifest-path fuzz/Cargo.toml --example seeds
 	@mkdir -p fuzz/target; for target in $(FUZZ_TARGETS); do \
 	  echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
 	  log=fuzz/target/$$target.log; \
@@ -38,42 +46,47 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a
 	  grep number_of_executed_units $$log; \
 	done
 
-# Each mutant is a build and a run of the tests of the planner, so this takes an hour or two. The few tests that take
-# seconds are left out: what survives the others is for them, and for `cargo mutants` without the second filter.
-# docs/explanation/mutants.md lists the mutants that nobody can kill.
+# Each mutant needs a build and a run of the planner's tests, so this takes an hour or two. The second filter leaves out a few
+# tests that take seconds; try surviving mutants against them with `cargo mutants` without this filter.
+# docs/explanation/mutants.md lists the mutants that no test can kill.
 MUTANTS_OUT ?= target/mutants
-mutants: ## Break the planner and the proof in every way, and see whether a test notices
+mutants: ## Check with mutants that the tests cover the planner and the proof
 	@tools/ensure mutants
 	CARGO_PROFILE_DEV_DEBUG=0 cargo mutants -p perennial-core \
 	  -f 'crates/perennial-core/src/plan/**/*.rs' -e 'crates/perennial-core/src/plan/tests/**' \
 	  -f crates/perennial-core/src/trust/prove.rs -f crates/perennial-core/src/trust/edge.rs \
 	  --test-tool nextest --baseline skip --timeout 150 -o $(MUTANTS_OUT) -C --lib \
-	  -- -E 'test(/^(plan|trust|rules)::/) - test(/trouble|look::nothing_happens|in_ordinary_life/)'
+	  -- -E 'test(/^(plan|trust|rules)::/) - test(/random_faults|next_look::nothing_changes|without_faults_no_edge/)'
 
-bench: ## Measure, each figure beside its limit
-	cargo bench --quiet -p perennial-core --bench plan
-	cargo bench --quiet -p perennial --bench day1
+bench: ## Measure performance, and compare each figure with its limit
+	cargo bench --locked --quiet -p perennial-core --bench plan
+	cargo bench --locked --quiet -p perennial --bench day1
 	@tools/ensure kubernetes
-	cargo bench --quiet -p perennial --bench api
-	cargo bench --quiet -p perennial --bench operator
-	cargo bench --quiet -p perennial --bench serving
+	cargo bench --locked --quiet -p perennial --bench api
+	cargo bench --locked --quiet -p perennial --bench operator
+	cargo bench --locked --quiet -p perennial --bench serving
 
-lint: tools-cargo ## Formatting, lints, documentation, licences, and each crate by itself
+lint: tools-cargo ## Check formatting, lints, documentation and licences, and each crate separately
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
-	@for crate in crates/*; do cargo check --quiet -p $$(basename $$crate) || exit 1; done
+	cargo clippy --locked --workspace --all-targets --all-features --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	@for crate in crates/*; do cargo check --locked --quiet -p $$(basename $$crate) || exit 1; done
+	@cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	cargo deny --log-level error check bans licenses sources
-	@cargo deny --log-level error check advisories || echo "advisories: not judged, or findings above (they warn, they do not block)"
+	@if cargo deny --log-level off fetch db; then \
+	  cargo deny --log-level error check --disable-fetch advisories; \
+	else \
+	  echo '*** The advisories were NOT checked: the advisory database could not be fetched. ***' >&2; \
+	fi
 
-generate: ## Write the generated files again: CRDs, reference pages, the example snapshot and the samples of the README
-	cargo run --quiet --bin perennial -- crds --out deploy/crds
-	cargo run --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
-	cargo run --quiet --bin perennial -- certs --graph svg > docs/reference/trust.svg
-	cargo run --quiet --bin perennial -- simulate --years=1 --services=2 --snapshot-at 19h10m > examples/snapshot.json
-	UPDATE_EXPECT=1 cargo test --quiet -p perennial --test readme samples
+generate: ## Update the generated files: CRDs, reference pages, the example snapshot and the README samples
+	cargo run --locked --quiet --bin perennial -- crds --out deploy/crds
+	cargo run --locked --quiet --bin perennial -- certs --catalog -o markdown > docs/reference/catalog.md
+	cargo run --locked --quiet --bin perennial -- certs --graph svg > docs/reference/trust.svg
+	cargo run --locked --quiet --bin perennial -- simulate --years=1 --services=2 --snapshot-at 19h10m > examples/snapshot.json
+	UPDATE_EXPECT=1 cargo test --locked --quiet -p perennial --test readme samples
 
-tools: ## Install what the tests need
+tools: ## Install the tools for the tests
 	@tools/ensure all
 
 tools-cargo:

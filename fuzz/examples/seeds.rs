@@ -1,6 +1,6 @@
-//! Writes a seed corpus beside this crate, so that the fuzzer starts behind the PEM layer.
+//! Writes a seed corpus next to this crate, so that the fuzzer starts with valid PEM.
 //!
-//! Keys are made for the occasion: none is ever committed.
+//! The keys are new in each run and are never committed.
 
 use std::error::Error;
 use std::fs;

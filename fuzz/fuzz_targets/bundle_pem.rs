@@ -1,4 +1,4 @@
-//! Salvages a bundle from any text. The strict reader agrees exactly where nothing is damaged.
+//! Reads a damaged bundle from any text. The strict reader must give the same result if nothing is damaged.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Reads a certificate from any bytes. One that is read keeps its bytes and can be described.
+//! Reads a certificate from any bytes. A readable certificate must keep its bytes and must be printable.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Reads certificates from any text. What is read can be written and read again.
+//! Reads certificates from any text. Readable certificates must survive a write and another read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Reads a name from any bytes and shows it on one line.
+//! Reads a name from any bytes, and prints it on one line.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Reads a private key from any text. A key that is read can sign, and survives being written.
+//! Reads a private key from any text. A readable key must be able to sign, and must survive a write and another read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Reads a bundle: the first certificate is the leaf, the last half are anchors. The answer comes, whatever it is.
+//! Verifies a path from any bundle: the first certificate is the leaf, the last half are trust anchors. The verifier must return a result.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
-//! What Perennial reads and writes of `config.openshift.io`, besides [`PKI`](crate::pki).
+//! The resources of `config.openshift.io` that Perennial reads and writes, besides [`PKI`](crate::pki).
 //!
-//! The definitions are trimmed: a field that Perennial reads or writes has its type, and everything else is kept as it
-//! is, so that objects of a real OpenShift are valid. Types that a definition does not enumerate are strings here too:
-//! what a newer OpenShift says must not make an object unreadable.
+//! The definitions are trimmed: a field that Perennial reads or writes has its type, and all other fields are preserved, so
+//! that objects of OpenShift are valid. Values that a definition does not enumerate are strings here too, so that a value of a
+//! newer OpenShift does not make an object unreadable.
 
 #[allow(clippy::duplicated_attributes, reason = "several columns have one type")]
 pub mod cluster_operator;

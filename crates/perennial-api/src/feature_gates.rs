@@ -1,14 +1,14 @@
-//! The feature gates that Perennial reads; others are somebody else's.
+//! The feature gates that Perennial reads.
 
 use crate::config::FeatureGate;
 use crate::config::feature_gate::{Feature, VersionFeatureGates};
 
-/// Which features are on.
+/// The enabled features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `ConfigurablePKI`: whether the PKI resource decides about keys. On unless switched off.
+    /// `ConfigurablePKI`: whether the PKI resource decides about keys. Enabled by default.
     pub configurable_pki: bool,
-    /// `ShortCertRotation`: shrinks all lifetimes, for tests and rehearsals. Off unless switched on.
+    /// `ShortCertRotation`: scales all lifetimes down, for tests and rehearsals. Disabled by default.
     pub short_cert_rotation: bool,
 }
 
@@ -19,10 +19,10 @@ impl Default for FeatureGates {
 }
 
 impl FeatureGates {
-    /// The names that [`FeatureGates::set`] knows.
+    /// The names that [`FeatureGates::set`] accepts.
     pub const NAMES: [&str; 2] = ["ConfigurablePKI", "ShortCertRotation"];
 
-    /// Switches a gate, and says whether there is one of this name.
+    /// Sets a gate, and returns whether it exists.
     pub fn set(&mut self, name: &str, on: bool) -> bool {
         let gate = match name {
             "ConfigurablePKI" => &mut self.configurable_pki,
@@ -35,9 +35,9 @@ impl FeatureGates {
 
     /// Returns the gates of a cluster, as OpenShift computes them.
     ///
-    /// The status says what is on in each version of the cluster that may be running; what it does not list has its
-    /// default. Before there is a status, the spec counts: only `CustomNoUpgrade` changes a gate that Perennial reads.
-    /// `version` is that of the cluster, where it is known; OpenShift lists the newest first.
+    /// The status lists the features of each version of the cluster that may be running; a gate that it does not list has its
+    /// default. Without a status, the spec counts: only `CustomNoUpgrade` changes a gate that Perennial reads.
+    /// `version` is that of the cluster, if known; OpenShift lists the newest first.
     pub fn of(cluster: &FeatureGate, version: Option<&str>) -> FeatureGates {
         let computed = cluster.status.as_ref().map(|status| status.feature_gates.as_slice()).unwrap_or_default();
         let of_version = computed.iter().find(|it| Some(it.version.as_str()) == version).or(computed.first());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_of_the_running_version_counts_and_the_spec_does_not() {
+    fn the_status_of_the_running_version_overrides_the_spec() {
         let (pki, short) = ("ConfigurablePKI", "ShortCertRotation");
         let asks = json!({"featureSet": "CustomNoUpgrade", "customNoUpgrade": {"disabled": [pki]}});
         let both = json!({"featureGates": [version("4.22.0", &[pki, short], &[]), version("4.21.3", &[], &[pki])]});
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_counts_where_there_is_no_status() {
+    fn the_spec_counts_without_a_status() {
         let (pki, short) = ("ConfigurablePKI", "ShortCertRotation");
         let custom =
             |set: &str| json!({"featureSet": set, "customNoUpgrade": {"enabled": [short], "disabled": [pki, "Other"]}});

@@ -1,7 +1,7 @@
-//! The part of an OpenShift `install-config.yaml` that decides about certificates.
+//! The part of an OpenShift `install-config.yaml` that affects certificates.
 //!
-//! Everything else in the file is left alone. Inside `pki` nothing is: it has the schema and the
-//! rules of the [PKI resource](crate::pki), and an unknown key there is an error.
+//! All other keys of the file are ignored. The key `pki` has the schema and the rules of the
+//! [PKI resource](crate::pki), and an unknown key there is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +25,7 @@ mod network;
 mod read;
 mod schema;
 
-/// What the installation decides about certificates.
+/// The facts of an install-config that affect certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallConfig {
     /// `metadata.name`.
@@ -33,7 +33,7 @@ pub struct InstallConfig {
     /// `baseDomain`, without a final dot.
     pub base_domain: String,
     /// `networking.serviceNetwork`, or in older files `serviceCIDR`: one network, or one of each IP family. Each
-    /// has an address beside its own, for the API.
+    /// has an address besides its own, for the API.
     pub service_network: Vec<IpNet>,
     /// `networking.machineNetwork`, or in older files `machineCIDR`.
     pub machine_network: Vec<IpNet>,
@@ -45,34 +45,34 @@ pub struct InstallConfig {
     pub feature_gates: BTreeMap<String, bool>,
 }
 
-/// Where the cluster is installed.
+/// The platform of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Platform {
-    /// The name, such as `baremetal`; `none` when there is no platform.
+    /// The name, such as `baremetal`; `none` without a platform.
     pub name: String,
-    /// The virtual addresses of the API: none, one, or one of each IP family. None on a platform where load
-    /// balancers hold them.
+    /// The virtual addresses of the API: none, one, or one of each IP family. None on platforms with load balancers
+    /// for them.
     pub api_vips: Vec<IpAddr>,
     /// On bare metal, the address of the bootstrap machine in the provisioning network.
     pub bootstrap_provisioning_ip: Option<IpAddr>,
 }
 
-/// Something in the file that works but is probably not meant.
+/// A part of the file that is valid but probably wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// The field, such as `platform.baremetal.apiVIPs[0]`.
     pub path: String,
-    /// What is odd about it.
+    /// The reason of the warning.
     pub message: String,
 }
 
 impl InstallConfig {
-    /// The domain of the cluster, `NAME.BASEDOMAIN`.
+    /// Returns the domain of the cluster, `NAME.BASEDOMAIN`.
     pub fn cluster_domain(&self) -> String {
         format!("{}.{}", self.cluster_name, self.base_domain)
     }
 
-    /// The gates of `featureGates` that Perennial heeds.
+    /// Returns the gates of `featureGates` that Perennial reads.
     pub fn gates(&self) -> FeatureGates {
         let mut gates = FeatureGates::default();
         for (name, &on) in &self.feature_gates {
@@ -81,7 +81,7 @@ impl InstallConfig {
         gates
     }
 
-    /// The key policy with which the cluster starts, as far as an install-config can say it: its signers.
+    /// Returns the initial key policy of the cluster, as far as an install-config has it: for signers.
     pub fn policy(&self, gates: FeatureGates) -> Result<Policy, InvalidObject> {
         let Some(key) = self.signer_key else { return Ok(Policy::default()) };
         if !gates.configurable_pki {
@@ -92,7 +92,7 @@ impl InstallConfig {
         Ok(Policy { categories: BTreeMap::from([(Category::Signer, key)]), ..Policy::default() })
     }
 
-    /// What certificates say about the cluster.
+    /// Returns the facts of the cluster that certificates name.
     pub fn cluster_facts(&self) -> ClusterFacts {
         let domain = self.cluster_domain();
         ClusterFacts {
@@ -105,7 +105,7 @@ impl InstallConfig {
         }
     }
 
-    /// What kind of cluster it is.
+    /// Returns the kind of cluster.
     pub fn conditions(&self) -> BTreeSet<Condition> {
         (self.platform.name == "baremetal").then_some(Condition::BareMetal).into_iter().collect()
     }
@@ -140,7 +140,7 @@ pub fn parse_value(mut value: Value) -> Result<(InstallConfig, Vec<Warning>), In
     OUTER.drop_nulls(&mut value);
     let mut errors = OUTER.validate(&value, None);
     let signer_key = signer_key(&value, &mut errors);
-    // What has the right type is read all the same, so that its errors are reported as well.
+    // Fields of the right type are read even after errors, so that their errors are reported too.
     let mut reader = read::Reader { errors, warnings: Vec::new() };
     let config = reader.read(&value, signer_key);
     if reader.errors.is_empty() {
@@ -155,7 +155,7 @@ fn signer_key(config: &Value, errors: &mut Vec<FieldError>) -> Option<KeySpec> {
     let strict = Options { unknown_fields: UnknownFields::Refuse, ..Options::default() };
     match PKI.admit(json!({ "pki": pki }), strict) {
         Err(found) => {
-            // What has no path speaks of the object as a server sees it: here that is a part of a file.
+            // An error without a path is about the object as a server sees it: here that is a part of a file.
             errors.extend(found.into_iter().filter(|error| !error.path.is_empty()));
             None
         }
@@ -167,9 +167,9 @@ fn signer_key(config: &Value, errors: &mut Vec<FieldError>) -> Option<KeySpec> {
     }
 }
 
-/// What messages call the file.
+/// The name of the file in messages.
 const NAME: &str = "install-config";
-/// What an install-config may call itself; most do not.
+/// The kind of an install-config, if it has one; most do not.
 const KIND: &str = "InstallConfig";
 
 static OUTER: LazyLock<Schema> =

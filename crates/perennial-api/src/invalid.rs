@@ -1,29 +1,29 @@
-//! Why a document was refused: everything that is wrong with it, not only the first thing.
+//! The error of a rejected document: all its problems, not only the first one.
 
 use std::fmt;
 
 use perennial_schema::{ErrorKind, FieldError, Found};
 use serde_json::Value;
 
-/// A document that was refused, with all that is wrong with it.
+/// A rejected document with all its problems.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InvalidObject {
-    /// What the document should have been, such as `PKI "cluster"` or `install-config`.
+    /// The expected object, such as `PKI "cluster"` or `install-config`.
     pub object: String,
-    /// What is wrong, in the order of the document where possible. Never empty.
+    /// The problems, in the order of the document if possible. Never empty.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong with a document.
+/// One problem of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Problem {
     /// The text is not one YAML or JSON document.
     Syntax(String),
     /// A field is wrong.
     Field {
-        /// In the words of an API server.
+        /// The error, with the text of an API server.
         error: FieldError,
-        /// What those words leave out: the object that broke a rule, or what the rule accepts.
+        /// What that text leaves out: the object that violates a rule, or what the rule accepts.
         note: Option<String>,
     },
 }
@@ -33,7 +33,7 @@ impl InvalidObject {
         InvalidObject { object: object.into(), problems: vec![Problem::Syntax(text.into())] }
     }
 
-    /// Errors about the fields of `document`.
+    /// Returns an error with the field errors of `document`.
     pub(crate) fn fields(object: impl Into<String>, errors: Vec<FieldError>, document: &Value) -> InvalidObject {
         let problem = |error: FieldError| {
             let unsaid = error.kind == ErrorKind::Invalid && error.found == Found::Omitted && !error.path.is_empty();
@@ -44,7 +44,7 @@ impl InvalidObject {
         InvalidObject { object: object.into(), problems: errors.into_iter().map(problem).collect() }
     }
 
-    /// The errors that concern a field.
+    /// Returns the errors of fields.
     pub fn field_errors(&self) -> impl Iterator<Item = &FieldError> {
         self.problems.iter().filter_map(|problem| match problem {
             Problem::Field { error, .. } => Some(error),
@@ -73,7 +73,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The value at a path such as `spec.overrides[2].certificate`.
+/// Returns the value at a path such as `spec.overrides[2].certificate`.
 pub(crate) fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     let mut steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
     steps.try_fold(document, |value, step| match value {

@@ -1,9 +1,9 @@
-//! The resources and configuration files of Perennial: the contract that others compile against.
+//! The resources and configuration files of Perennial, as other crates use them.
 //!
-//! Everything that comes from outside is parsed here, once, into types of `perennial-core`; every
-//! error names the field, what was found and what is accepted. No client, no runtime.
+//! All external input is parsed here once, into types of `perennial-core`. Every error names the field, the value and
+//! what is accepted. This crate has no client and no runtime.
 
-pub mod annotations;
+pub use perennial_core::annotations;
 pub mod condition;
 pub mod config;
 pub mod crd;

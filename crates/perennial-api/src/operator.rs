@@ -1,5 +1,5 @@
-//! What Perennial reads and writes of `operator.openshift.io`: the configuration and the state of operators whose
-//! certificates it keeps. Each kind has one object, named `cluster`. Trimmed as [`config`](crate::config) is.
+//! The resources of `operator.openshift.io` that Perennial reads and writes: the configuration and the state of the operators
+//! whose certificates it manages. Each kind has one object, named `cluster`. Trimmed like [`config`](crate::config).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,22 +22,22 @@ pub use service_ca::ServiceCA;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorSpec {
-    /// managementState says whether the operator acts: Managed or Force if so, Unmanaged or Removed if not.
+    /// managementState enables the operator (Managed or Force) or disables it (Unmanaged or Removed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(Managed|Unmanaged|Force|Removed)$"))]
     pub management_state: Option<String>,
-    /// logLevel is how much the operand logs.
+    /// logLevel is the log level of the operand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Normal", "enum" = ["", "Normal", "Debug", "Trace", "TraceAll"]))]
     pub log_level: Option<String>,
-    /// operatorLogLevel is how much the operator itself logs.
+    /// operatorLogLevel is the log level of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Normal", "enum" = ["", "Normal", "Debug", "Trace", "TraceAll"]))]
     pub operator_log_level: Option<String>,
-    /// observedConfig is configuration that the operator has put together from other objects.
+    /// observedConfig is the configuration that the operator computes from other objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_config: Option<Other>,
-    /// unsupportedConfigOverrides is configuration that wins over everything else, without any promise.
+    /// unsupportedConfigOverrides overrides all other configuration, and is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported_config_overrides: Option<Other>,
 }
@@ -46,24 +46,24 @@ pub struct OperatorSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorStatus {
-    /// conditions are the aspects of the operator's state.
+    /// conditions are the conditions of the operator.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// generations are the generations of objects that the operator has last written.
+    /// generations are the generations that the operator has written last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["group", "resource", "namespace", "name"]
     ))]
     pub generations: Vec<Generation>,
-    /// observedGeneration is the generation of this object that the operator has last acted on.
+    /// observedGeneration is the last generation of this object that the operator has reconciled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// latestAvailableRevision is the newest revision of the operand's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_available_revision: Option<i32>,
-    /// readyReplicas is how many replicas of the operand are ready.
+    /// readyReplicas is the number of ready replicas of the operand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
     /// version is the version of the operand.
@@ -71,7 +71,7 @@ pub struct OperatorStatus {
     pub version: Option<String>,
 }
 
-/// Generation is the generation of an object that an operator has last written.
+/// Generation is the generation of an object that the operator has written last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Generation {
@@ -79,14 +79,14 @@ pub struct Generation {
     pub group: String,
     /// resource is the plural name of the resource.
     pub resource: String,
-    /// namespace is where the object is, empty if it is in none.
+    /// namespace is the namespace of the object, or empty.
     pub namespace: String,
     /// name is the object's name.
     pub name: String,
-    /// lastGeneration is its generation.
+    /// lastGeneration is the generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_generation: Option<i64>,
-    /// hash stands for the content of an object that has no generation.
+    /// hash is the hash of an object without a generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
     #[allow(missing_docs)]

@@ -1,8 +1,8 @@
-//! The `PKI` resource: which keys the certificates of a cluster get.
+//! The `PKI` resource: the key policy of a cluster.
 //!
-//! Versions `v1` (stored) and `v1alpha1` have one shape. The CustomResourceDefinition is generated
-//! from the types in this module, and [`parse`] judges a document with the schema and the rules of
-//! that very definition, so that what is accepted offline is accepted by the cluster.
+//! Versions `v1` (stored) and `v1alpha1` are identical. The CustomResourceDefinition is generated
+//! from the types in this module, and [`parse`] validates a document with the schema and the rules of
+//! that definition, so that the cluster accepts every document that is accepted offline.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub use types::{
     KeyAlgorithm, KeyConfig, PkiSpec, PkiStatus, RsaKeyConfig, v1, v1alpha1,
 };
 
-/// The resource in the version that is stored.
+/// The resource in the stored version.
 pub type Pki = v1::PKI;
 
 /// The API group.
@@ -39,7 +39,7 @@ pub const KIND: &str = "PKI";
 pub const PLURAL: &str = "pkis";
 /// The served versions, the stored one first.
 pub const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
-/// The one name that the resource may have.
+/// The only allowed name of the resource.
 pub const NAME: &str = "cluster";
 
 /// Reads a PKI resource from YAML or JSON text, as strictly as a cluster with
@@ -71,8 +71,8 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
     let mut stored = match admitted {
         Ok(stored) if errors.is_empty() => stored,
         admitted => {
-            // What has no path repeats another error in the words of a server: that rules were not run, that the
-            // name is not the one that was asked for above, that a number of an enumeration has a format.
+            // An error without a path repeats another error: that rules were not run, that the name is not `cluster`, or that a
+            // number of an enumeration has a format.
             let (placed, unplaced): (Vec<_>, Vec<_>) =
                 admitted.err().unwrap_or_default().into_iter().partition(|error| !error.path.is_empty());
             errors.extend(placed);
@@ -84,7 +84,7 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
             return Err(invalid);
         }
     };
-    // The two versions have one shape.
+    // Both versions are identical.
     stored["apiVersion"] = json!(format!("{GROUP}/{}", VERSIONS[0]));
     let pki: Pki =
         serde_json::from_value(stored).map_err(|error| InvalidObject::syntax(object.clone(), error.to_string()))?;
@@ -92,7 +92,7 @@ pub fn parse_value(mut value: Value) -> Result<(Pki, Policy), InvalidObject> {
     Ok((pki, policy))
 }
 
-/// The schema of the stored version in the definition: the same for all versions.
+/// Returns the schema of the stored version, which is the same for all versions.
 pub fn schema() -> Value {
     crate::crd::schema(&crd())
 }
@@ -101,7 +101,7 @@ pub fn schema() -> Value {
 static SCHEMA: LazyLock<Schema> =
     LazyLock::new(|| Schema::compile(&schema()).expect("a test compiles the schema of the definition"));
 
-/// A document that is no PKI at all is not judged further.
+/// Checks that a document is a PKI. Otherwise it is not validated further.
 fn check_envelope(value: &Value) -> Vec<FieldError> {
     let field = |name: &str| value.get(name).cloned().filter(|value| !value.is_null());
     let accepted = VERSIONS.map(|version| Value::from(format!("{GROUP}/{version}")));
@@ -119,7 +119,7 @@ fn check_envelope(value: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Metadata is not in the schema: every server knows it.
+/// Checks the metadata, which is not in the schema.
 fn check_metadata(value: &Value) -> Vec<FieldError> {
     let missing = || FieldError::without_value("metadata.name", ErrorKind::Required, format!("must be '{NAME}'"));
     let fields = match value.get("metadata") {
@@ -137,7 +137,7 @@ fn check_metadata(value: &Value) -> Vec<FieldError> {
             let message = format!("pki is a singleton, .metadata.name must be '{NAME}'");
             errors.push(FieldError::new("metadata.name", ErrorKind::Invalid, name.as_str().into(), message));
         }
-        // Another type is refused with all that metadata cannot be.
+        // Another type is reported with the other errors of the metadata.
         Some(_) => {}
     }
     for (name, value) in fields {
@@ -145,7 +145,7 @@ fn check_metadata(value: &Value) -> Vec<FieldError> {
         let read = serde_json::from_value::<ObjectMeta>(json!({ name: value }));
         match read.map(|read| serde_json::to_value(read).unwrap_or_default()) {
             Err(error) => errors.push(FieldError::new(path, ErrorKind::TypeInvalid, value.clone(), error.to_string())),
-            // What was not read is not there when it is written again.
+            // A field that is lost when the metadata is read and written again is unknown.
             Ok(written) if written.get(name).is_none() && !value.is_null() => {
                 errors.push(FieldError::without_value(path, ErrorKind::Unknown, ""));
             }

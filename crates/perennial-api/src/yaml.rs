@@ -1,4 +1,4 @@
-//! Reads one YAML or JSON document, and refuses what would be read differently than it looks.
+//! Reads one YAML or JSON document, and rejects ambiguous ones.
 
 use serde::Deserialize as _;
 use serde_json::{Map, Number, Value};
@@ -6,11 +6,11 @@ use serde_norway::Value as Yaml;
 
 mod bounds;
 
-/// The document in `text`. The error says what is wrong and, where known, in which line.
+/// Returns the document in `text`. The error names the problem and, if known, its line.
 ///
-/// Repeated keys are refused, more than one document too; merge keys (`<<`) are resolved. Keys that
-/// are numbers or booleans become text, as in Kubernetes. A byte order mark is skipped. What would take the
-/// parser long is refused before it starts.
+/// Repeated keys and several documents are rejected; merge keys (`<<`) are resolved. Keys that
+/// are numbers or booleans become text, as in Kubernetes. A byte order mark is skipped. Documents that would take the
+/// parser long are rejected before it starts.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     bounds::check(text)?;
@@ -30,8 +30,8 @@ pub(crate) fn parse(text: &str) -> Result<Value, String> {
     Ok(value)
 }
 
-/// Writes whole numbers without a fraction, as Kubernetes does: what a schema takes for an integer is
-/// one to serde as well.
+/// Writes whole numbers without a fraction, as Kubernetes does, so that an integer of the schema is
+/// an integer for serde too.
 pub(crate) fn normalize(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -45,7 +45,7 @@ pub(crate) fn normalize(value: &mut Value) {
     }
 }
 
-/// What a message calls a value.
+/// Returns the name of a value's type in messages.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -57,13 +57,13 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// The float as an integer, if it is one and floats of its size are exact.
+/// Returns the float as an integer, if it is one and floats of its size are exact.
 fn whole(float: f64) -> Option<i64> {
     const LARGEST_EXACT: f64 = 9_007_199_254_740_991.0;
     (float.fract() == 0.0 && float.abs() <= LARGEST_EXACT).then_some(float as i64)
 }
 
-/// The parser's text, and what its own words do not mention: tabs and aliases.
+/// Returns the parser's message, with a hint about tabs and aliases.
 fn explain(text: &str, error: &serde_norway::Error) -> String {
     let line = error.location().and_then(|at| text.lines().nth(at.line().saturating_sub(1)));
     let indent = line.map(|line| &line[..line.len() - line.trim_start().len()]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_long_is_refused() {
+    fn documents_that_take_long_to_parse_are_rejected() {
         check(&"[".repeat(200_000), expect!["error: line 1 opens level 65 of [ and {; at most 64 are accepted"]);
         check(&"- ".repeat(200_000), expect!["error: recursion limit exceeded at line 1 column 257"]);
         let level = |level: usize| format!("a{level}: &a{level} [{}]\n", format!("*a{},", level - 1).repeat(9));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn invalid_documents_are_rejected() {
         check("", expect!["error: the document is empty"]);
         check("# nothing\n", expect!["error: the document is empty"]);
         check("a: 1\n---\nb: 2\n", expect!["error: there is more than one document; one is expected"]);

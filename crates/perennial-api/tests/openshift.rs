@@ -1,4 +1,4 @@
-//! Objects as a real OpenShift has them, under the trimmed definitions: valid, complete, and read right.
+//! Objects of a real OpenShift with the trimmed definitions: they are valid, preserved, and parsed correctly.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::needless_pass_by_value, reason = "wrong values read best in place")]
@@ -24,14 +24,14 @@ fn objects(documents: &str) -> Vec<Value> {
     documents.split("\n---\n").map(|document| serde_norway::from_str(document).unwrap()).collect()
 }
 
-/// The schema of the kind that an object says to be.
+/// Returns the schema of an object's kind.
 fn schema_of(object: &Value) -> Schema {
     let is_of = |group: &str, kind: &str| object["apiVersion"] == format!("{group}/v1") && object["kind"] == kind;
     let crd = perennial_api::crds().into_iter().find(|crd| is_of(&crd.spec.group, &crd.spec.names.kind)).unwrap();
     Schema::compile(&crd::schema(&crd)).unwrap()
 }
 
-/// A server stores each object as it is, and our types give it back as they got it.
+/// Checks that a server stores each object unchanged, and that the types round-trip it.
 fn check_kept<K: Serialize + DeserializeOwned>(documents: &str) {
     for object in objects(documents) {
         let schema = schema_of(&object);
@@ -45,7 +45,7 @@ fn check_kept<K: Serialize + DeserializeOwned>(documents: &str) {
 
         let typed: K = serde_json::from_value(stored.clone()).unwrap();
         let mut written = serde_json::to_value(typed).unwrap();
-        // A null in a field that we know is absent in our types.
+        // A null in a known field is absent in the types.
         for field in ["observedConfig", "unsupportedConfigOverrides", "customNoUpgrade"] {
             if stored["spec"].get(field) == Some(&Value::Null) {
                 written["spec"][field] = Value::Null;
@@ -56,7 +56,7 @@ fn check_kept<K: Serialize + DeserializeOwned>(documents: &str) {
 }
 
 #[test]
-fn objects_of_a_real_cluster_are_kept_as_they_are() {
+fn objects_of_a_real_cluster_are_preserved() {
     check_kept::<ClusterOperator>(CLUSTER_OPERATORS);
     check_kept::<FeatureGate>(FEATURE_GATES);
     check_kept::<Infrastructure>(INFRASTRUCTURES);
@@ -80,7 +80,7 @@ fn first<K: DeserializeOwned>(documents: &str) -> K {
 }
 
 #[test]
-fn a_cluster_operator_says_how_it_is() {
+fn a_cluster_operator_has_conditions_and_versions() {
     let status = first::<ClusterOperator>(CLUSTER_OPERATORS).status.unwrap();
     let condition = |type_: &str| status.conditions.iter().find(|condition| condition.type_ == type_).unwrap();
     assert_eq!(condition("Available").status, "True");
@@ -93,7 +93,7 @@ fn a_cluster_operator_says_how_it_is() {
 }
 
 #[test]
-fn a_feature_gate_says_what_is_on() {
+fn a_feature_gate_lists_its_features() {
     let gate: FeatureGate = first(FEATURE_GATES);
     assert_eq!(gate.spec.feature_set.as_deref(), Some("CustomNoUpgrade"));
     let custom = gate.spec.custom_no_upgrade.unwrap();
@@ -107,7 +107,7 @@ fn a_feature_gate_says_what_is_on() {
 }
 
 #[test]
-fn infrastructure_says_how_the_api_server_is_reached() {
+fn infrastructure_has_the_addresses_of_the_api_server() {
     let status = first::<Infrastructure>(INFRASTRUCTURES).status.unwrap();
     assert_eq!(status.api_server_url.as_deref(), Some("https://api.demo.example.com:6443"));
     assert_eq!(status.api_server_internal_uri.as_deref(), Some("https://api-int.demo.example.com:6443"));
@@ -117,7 +117,7 @@ fn infrastructure_says_how_the_api_server_is_reached() {
 }
 
 #[test]
-fn a_network_says_its_ranges() {
+fn a_network_has_its_ranges() {
     let network: Network = first(NETWORKS);
     assert_eq!(network.spec.service_network, ["172.30.0.0/16", "fd02::/112"]);
     let status = network.status.unwrap();
@@ -129,7 +129,7 @@ fn a_network_says_its_ranges() {
 }
 
 #[test]
-fn operators_say_what_they_do_and_where_it_runs() {
+fn operators_have_a_state_and_revisions() {
     let etcd: Etcd = first(ETCDS);
     assert_eq!(etcd.spec.operator.management_state.as_deref(), Some("Managed"));
     assert_eq!(etcd.spec.static_pod.force_redeployment_reason.as_deref(), Some("recovery-2026-02-01"));
@@ -156,7 +156,7 @@ fn operators_say_what_they_do_and_where_it_runs() {
     assert_eq!(service_ca.status.unwrap().operator.generations[0].last_generation, Some(2));
 }
 
-/// Refuses the first object with another value at `pointer`, and names what is there.
+/// Checks that the first object with another value at `pointer` is rejected, and that the error names the field.
 fn check_refused(documents: &str, pointer: &str, wrong: Value, named: &str) {
     let mut object = objects(documents).swap_remove(0);
     *object.pointer_mut(pointer).unwrap_or_else(|| panic!("nothing at {pointer}")) = wrong;
@@ -166,7 +166,7 @@ fn check_refused(documents: &str, pointer: &str, wrong: Value, named: &str) {
 }
 
 #[test]
-fn wrong_values_are_refused_with_the_name_of_the_field() {
+fn wrong_values_are_rejected_with_the_name_of_the_field() {
     let check = |documents: &str, named: &str, wrong: Value| {
         let pointer = format!("/{}", named.replace(['.', '['], "/").replace(']', ""));
         check_refused(documents, &pointer, wrong, named);

@@ -1,12 +1,12 @@
-//! The same verdicts as a kube-apiserver with our definition, on PKI resources that its own packages have
-//! judged (`data/judge.go` in the tests of perennial-schema).
+//! The same results as a kube-apiserver with this definition, on PKI resources that its own packages have
+//! validated (`data/judge.go` in the tests of perennial-schema).
 
 use perennial_api::pki;
 use perennial_schema::{Options, Schema, UnknownFields};
 use serde_json::Value;
 
 #[test]
-fn resources_are_judged_as_by_a_server() {
+fn resources_have_the_same_results_as_in_a_kube_apiserver() {
     let schema = Schema::compile(&pki::schema()).unwrap();
     for line in include_str!("data/pkis.jsonl").lines() {
         let case: Value = serde_json::from_str(line).unwrap();

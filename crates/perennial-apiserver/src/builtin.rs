@@ -1,4 +1,4 @@
-//! What a server knows about the insides of built-in objects: as much as its clients rely on.
+//! Defaults and validation of built-in kinds, as far as clients rely on them.
 
 pub(crate) mod fields;
 pub(crate) mod metadata;
@@ -16,24 +16,24 @@ use crate::resource::Resource;
 use crate::status::Cause;
 use crate::{definition, names};
 
-/// The most that a Secret's or ConfigMap's data may be.
+/// The largest size of a Secret's or ConfigMap's data.
 const MAX_DATA: usize = 1 << 20;
 
-/// What a new object gets from whoever made it.
-pub(crate) fn born(resource: &Resource, object: &mut Value, user: Option<&User>) {
+/// Sets the fields of a new object that come from its creator.
+pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, user: Option<&User>) {
     if resource.is_certificate_request() {
-        request::born(object, user);
+        request::prepare_create(object, user);
     }
 }
 
-/// Leaves of a change what may be changed in this way.
+/// Reverts the changes that a write of this kind cannot make.
 pub(crate) fn changed(resource: &Resource, old: &Value, new: &mut Value, subresource: Option<&str>, now: &str) {
     if resource.is_certificate_request() {
         request::changed(old, new, subresource, now);
     }
 }
 
-/// Fills in what a server fills in, before an object is looked at.
+/// Sets the defaults of an object.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Secret") => default_secret(object),
@@ -47,7 +47,7 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
             }
         }
         ("", "Service") => service::default(object),
-        // A pod waits until a node runs it.
+        // A pod is pending until a node runs it.
         ("", "Pod") if object["status"]["phase"].as_str().is_none_or(str::is_empty) => {
             object["status"]["phase"] = "Pending".into();
         }
@@ -70,7 +70,7 @@ fn default_secret(object: &mut Value) {
     }
 }
 
-/// What is wrong with a built-in object, also as an update of an earlier one, or of a part of it.
+/// Returns the faults of a built-in object, also as an update of an earlier one or of a subresource.
 pub(crate) fn validate(
     resource: &Resource,
     object: &Value,
@@ -142,7 +142,7 @@ fn lease_causes(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// A binding is to one role for good: who may change it could otherwise grant any.
+/// The role of a binding is immutable: a user who may change bindings could otherwise grant any role.
 fn binding_causes(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let role = &object["roleRef"];
     if old.is_none_or(|old| old["roleRef"] == *role) {
@@ -152,7 +152,7 @@ fn binding_causes(object: &Value, old: Option<&Value>) -> Vec<Cause> {
     vec![cause("FieldValueInvalid", "roleRef", format!("Invalid value: {shown}: cannot change roleRef"))]
 }
 
-/// An object that was declared immutable stays what it is.
+/// Checks that an immutable object is unchanged.
 fn immutable_causes(object: &Value, old: &Value, maps: &[&str]) -> Vec<Cause> {
     if old["immutable"] != json!(true) {
         return Vec::new();
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_lasts() {
+    fn the_duration_of_a_lease_is_positive() {
         let lease = json!({"spec": {"leaseDurationSeconds": -1, "leaseTransitions": 0}});
         let wrong = check("coordination.k8s.io", "leases", &lease, None);
         assert_eq!(wrong, ["spec.leaseDurationSeconds: Invalid value: -1: must be greater than 0"]);
     }
 
     #[test]
-    fn a_binding_is_to_one_role_for_good() {
+    fn the_role_of_a_binding_is_immutable() {
         let to = |name: &str| json!({"roleRef": {"apiGroup": "g", "kind": "Role", "name": name}});
         let group = "rbac.authorization.k8s.io";
         assert_eq!(check(group, "rolebindings", &to("a"), Some(&to("a"))), [""; 0]);

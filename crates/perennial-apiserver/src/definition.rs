@@ -1,4 +1,4 @@
-//! Custom resource definitions as objects: what a server fills in, what it refuses, and what it says about them.
+//! Custom resource definitions as objects: their defaults, their validation and their status.
 
 use perennial_schema::Schema;
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use crate::names::is_dns_subdomain;
 use crate::resource::Resource;
 use crate::status::Cause;
 
-/// Whether the objects of a resource are definitions.
+/// Returns true if the objects of a resource are definitions.
 pub(crate) fn is_definition(resource: &Resource) -> bool {
     resource.group == "apiextensions.k8s.io" && resource.kind == "CustomResourceDefinition"
 }
 
-/// Names that follow from the kind, and versions that need no conversion.
+/// Sets the names that follow from the kind, and the conversion.
 pub(crate) fn default(definition: &mut Value) {
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("conversion").or_insert_with(|| json!({"strategy": "None"}));
@@ -25,7 +25,7 @@ pub(crate) fn default(definition: &mut Value) {
     }
 }
 
-/// What is wrong with a definition, also as an update of an earlier one.
+/// Returns the faults of a definition, also as an update of an earlier one.
 pub(crate) fn causes(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut say = |reason: &str, field: &str, message: String| {
@@ -88,7 +88,7 @@ pub(crate) fn causes(definition: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// What a server says about a definition: it is served as soon as it is stored.
+/// Sets the status of a definition: it is served as soon as it is stored.
 pub(crate) fn settle(definition: &mut Value, now: &str) {
     let condition = |kind: &str, reason: &str, message: &str| {
         let since = definition["status"]["conditions"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! What a server takes from outside: the time, chance for names and identities, and how often it speaks unasked.
+//! The environment of a server: its clock, its random bytes, and the interval of its bookmarks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Time and chance, as whoever starts the server has them.
+/// The clock and the source of randomness of a server.
 #[derive(Clone)]
 pub struct Environment {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -16,7 +16,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// With this clock and this source of random bytes.
+    /// Returns an environment with this clock and this source of random bytes.
     pub fn new(
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         random: impl Fn() -> [u8; 16] + Send + Sync + 'static,
@@ -24,8 +24,8 @@ impl Environment {
         Environment { now: Arc::new(now), random: Arc::new(random), bookmark_every: None }
     }
 
-    /// Tells quiet watchers every so often how far they have come, so that they need not start again after a pause.
-    /// Not where time is simulated: there it is one more thing that happens every minute.
+    /// Sends a bookmark to quiet watchers in this interval, so that they can continue after a pause. Simulations do not use this:
+    /// it would be one more event every minute.
     #[must_use]
     pub fn with_bookmarks(mut self, every: Duration) -> Environment {
         self.bookmark_every = Some(every);
@@ -36,7 +36,7 @@ impl Environment {
         self.bookmark_every
     }
 
-    /// The time in whole seconds, as objects have it: `2026-03-01T12:00:00Z`.
+    /// Returns the time in whole seconds, as objects contain it: `2026-03-01T12:00:00Z`.
     pub(crate) fn now_text(&self) -> String {
         let now = self.now();
         Timestamp::from_second(now.as_second()).unwrap_or(now).to_string()
@@ -46,7 +46,7 @@ impl Environment {
         (self.now)()
     }
 
-    /// A version 4 UUID (RFC 9562 section 5.4).
+    /// Returns a version 4 UUID (RFC 9562 section 5.4).
     pub(crate) fn uid(&self) -> String {
         let mut bytes = (self.random)();
         bytes[6] = bytes[6] & 0x0f | 0x40;
@@ -55,7 +55,7 @@ impl Environment {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// Five characters that make a generated name unique; no vowels, so that no words appear.
+    /// Returns five characters that make a generated name unique; without vowels, so that no words appear.
     pub(crate) fn suffix(&self) -> String {
         const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         let pick = |byte: &u8| char::from(CHARACTERS[usize::from(*byte) % CHARACTERS.len()]);
@@ -63,12 +63,12 @@ impl Environment {
     }
 }
 
-/// Chance for tests and simulations: it counts, so that nothing comes twice and every run is the same.
+/// Returns pseudo-random bytes for tests and simulations: a counter, so that no value repeats and every run is the same.
 pub fn counting() -> impl Fn() -> [u8; 16] + Send + Sync + 'static {
     let count = AtomicU64::new(1);
     move || {
         let number = count.fetch_add(1, Ordering::Relaxed);
-        // Names are made of the first bytes, which are to look different.
+        // Names use the first bytes, which should look different.
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&mixed.to_be_bytes());

@@ -1,15 +1,15 @@
-//! What tests of several modules begin with.
+//! Fixtures for the tests of several modules.
 
 use serde_json::{Value, json};
 
 use crate::environment::{Environment, counting};
 
-/// A clock that stands still, and chance that counts.
+/// Returns an environment with a stopped clock and counting random bytes.
 pub(crate) fn environment() -> Environment {
     Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), counting())
 }
 
-/// The definition of a resource in version v1; `name` is its plural and its group.
+/// Returns the definition of a resource in version v1; `name` is its plural and its group.
 pub(crate) fn definition(name: &str, kind: &str, scope: &str, schema: &Value) -> Value {
     let (plural, group) = name.split_once('.').unwrap();
     json!({
@@ -21,7 +21,7 @@ pub(crate) fn definition(name: &str, kind: &str, scope: &str, schema: &Value) ->
     })
 }
 
-/// The definition of shelves of the whole cluster.
+/// Returns the definition of cluster-scoped shelves.
 pub(crate) fn shelves() -> Value {
     definition("shelves.shop.test", "Shelf", "Cluster", &json!({"type": "object"}))
 }

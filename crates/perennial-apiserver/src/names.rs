@@ -1,30 +1,30 @@
-//! What objects, labels and their like may be called (RFC 1123, and what Kubernetes makes of it).
+//! Validation of names: objects, labels, annotations and keys (RFC 1123 and the rules of Kubernetes).
 //!
-//! Each rule returns what is wrong with a text, in the words of a real server.
+//! Each rule returns the faults of a text, with the messages of a Kubernetes API server.
 
 use crate::resource::Resource;
 
-/// What is wrong with the name of an object, or with the beginning of one that is generated.
+/// Returns the faults of an object name, or of the prefix of a generated one.
 pub(crate) fn of_object(resource: &Resource, name: &str, is_prefix: bool) -> Vec<String> {
-    // What is generated goes on after the dash.
+    // The generated part comes after the dash.
     let name = match name.strip_suffix('-').filter(|begin| is_prefix && !begin.is_empty()) {
         Some(begin) => format!("{begin}a"),
         None => name.to_owned(),
     };
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Namespace" | "Service") => dns_label(&name),
-        // Roles may be called as paths are.
+        // Names of roles are path segments.
         ("rbac.authorization.k8s.io", _) => path_segment(&name, is_prefix),
         _ => dns_subdomain(&name),
     }
 }
 
-/// Whether text is a name of DNS labels: lower case letters, digits, `-` and `.`.
+/// Returns true for a DNS subdomain: lower-case letters, digits, `-` and `.`.
 pub fn is_dns_subdomain(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
-/// Whether text is one DNS label of any length up to a name's.
+/// Returns true for one DNS label of any length up to that of a subdomain.
 fn is_dns_label(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -32,7 +32,7 @@ fn is_dns_label(text: &str) -> bool {
     edge(bytes.first()) && edge(bytes.last()) && bytes.iter().all(|byte| inside(*byte))
 }
 
-/// What is wrong with a name of DNS labels.
+/// Returns the faults of a DNS subdomain.
 pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
     const WHY: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
         and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
@@ -44,7 +44,7 @@ pub(crate) fn dns_subdomain(name: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with one DNS label.
+/// Returns the faults of a DNS label.
 pub(crate) fn dns_label(name: &str) -> Vec<String> {
     const WHY: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
         start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
@@ -65,7 +65,7 @@ fn path_segment(name: &str, is_prefix: bool) -> Vec<String> {
     ["/", "%"].iter().filter(|part| name.contains(**part)).map(|part| format!("may not contain '{part}'")).collect()
 }
 
-/// What is wrong with the key of a label, or with a finalizer: a name, after a domain and a slash or without.
+/// Returns the faults of a label key or a finalizer: a name with an optional domain and slash before it.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
     const WHY: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
         alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -96,7 +96,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with the value of a label.
+/// Returns the faults of a label value.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
     const WHY: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
         and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
@@ -108,7 +108,7 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
     wrong
 }
 
-/// What is wrong with a key of a ConfigMap's or Secret's data, which may become a file's name.
+/// Returns the faults of a key in a ConfigMap's or Secret's data, which may become a file name.
 pub(crate) fn data_key(key: &str) -> Vec<String> {
     const WHY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
         or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn some_kinds_have_names_of_their_own() {
+    fn some_kinds_have_their_own_name_rules() {
         let registry = Registry::builtin();
         let wrong = |group: &str, plural: &str, name: &str| {
             of_object(registry.get(group, "v1", plural).unwrap(), name, false).join("; ")
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_name_may_end_with_a_dash() {
+    fn the_prefix_of_a_generated_name_may_end_with_a_dash() {
         let registry = Registry::builtin();
         let secrets = registry.get("", "v1", "secrets").unwrap();
         assert!(of_object(secrets, "web-", true).is_empty());
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_data_lead_to_no_other_directory() {
+    fn data_keys_cannot_leave_their_directory() {
         assert_eq!(data_key("..."), ["must not start with '..'"]);
         assert_eq!(data_key(".."), ["must not be '..'"]);
         assert_eq!(data_key("tls.crt"), [""; 0]);

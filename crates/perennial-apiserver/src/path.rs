@@ -1,9 +1,9 @@
-//! What a URL path is about.
+//! Parses URL paths.
 
-/// What a path is about, as far as it can be told without knowing the resources.
+/// The target of a path, as far as it is known without the resources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Objects, or one of them.
+    /// Objects, or one object.
     Objects(Objects),
     /// The resources of a group version: `/apis/apps/v1`.
     GroupVersion {
@@ -31,16 +31,16 @@ pub struct Objects {
     pub version: String,
     /// The plural of the resource.
     pub plural: String,
-    /// The namespace, where the path has one.
+    /// The namespace, if the path has one.
     pub namespace: Option<String>,
-    /// The name, where the path is about one object.
+    /// The name, if the path is that of one object.
     pub name: Option<String>,
-    /// What of the object, such as `status`.
+    /// The subresource, such as `status`.
     pub subresource: Option<String>,
 }
 
 impl Target {
-    /// What a path is about.
+    /// Parses a path.
     pub fn parse(path: &str) -> Target {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let owned = |text: &str| text.to_owned();
@@ -60,7 +60,7 @@ impl Target {
 }
 
 fn objects(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
-    // `namespaces` is both a resource and the way into one.
+    // `namespaces` is both a resource and a part of other paths.
     let (namespace, rest) = match rest {
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => (None, rest),
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (Some(*namespace), rest),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_about_objects() {
+    fn paths_of_objects_are_parsed() {
         check("/api/v1/secrets", "", "", "secrets", "", "");
         check("/api/v1/namespaces", "", "", "namespaces", "", "");
         check("/api/v1/namespaces/shop", "", "", "namespaces", "shop", "");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_about_the_api_itself() {
+    fn paths_of_discovery_are_parsed() {
         assert_eq!(Target::parse("/api"), Target::CoreVersions);
         assert_eq!(Target::parse("/apis"), Target::Groups);
         assert_eq!(Target::parse("/apis/apps"), Target::Group("apps".to_owned()));

@@ -1,7 +1,7 @@
-//! The objects that typed clients send as protobuf: read into the JSON that everything else is.
+//! Decodes the protobuf objects of typed clients into JSON.
 //!
-//! The numbers of the fields are those of the `generated.proto` files of Kubernetes' API, which never change. What is not
-//! known is refused: a field that was dropped would be lost without a word.
+//! The field numbers are those of the `generated.proto` files of the Kubernetes API, which never change. Unknown fields are
+//! rejected: dropping them would lose data silently.
 
 mod messages;
 mod wire;
@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 use messages::{Field, Holds};
 use wire::{Broken, Content, Fields};
 
-/// The content type of such bodies.
+/// The content type of protobuf bodies.
 pub(crate) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// Four bytes before the envelope.
+/// The four bytes before the envelope.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// The kinds that are read, each a message of that name.
+/// The supported kinds; each is a message of that name.
 const KINDS: &[&str] = &[
     "CertificateSigningRequest",
     "ClusterRole",
@@ -38,19 +38,19 @@ const KINDS: &[&str] = &[
     "ServiceAccount",
 ];
 
-/// Why bytes are no object.
+/// Why a body cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Wrong {
-    /// It does not begin as it should.
-    #[error("it does not begin with the mark of Kubernetes' protobuf")]
+    /// The magic bytes are missing.
+    #[error("it does not begin with the magic bytes of Kubernetes protobuf")]
     Mark,
-    /// It ends in the middle of something.
-    #[error("it is no protobuf message")]
+    /// The message is truncated or malformed.
+    #[error("it is not a protobuf message")]
     Message,
-    /// Nobody needed to read this kind so far.
+    /// The kind is not supported.
     #[error("objects of kind {0} are accepted as JSON only")]
     Kind(String),
-    /// It is newer than we are, or of another version.
+    /// The field is unknown: it is newer, or of another version.
     #[error("field {number} of {message} is not known; the object is accepted as JSON")]
     Unknown {
         /// The message that has the field.
@@ -58,8 +58,8 @@ pub(crate) enum Wrong {
         /// The field's number.
         number: u64,
     },
-    /// It holds something else, or is there twice.
-    #[error("field {number} of {message} is not what it should be")]
+    /// The field has another type, or is repeated.
+    #[error("field {number} of {message} has a wrong type or is repeated")]
     Field {
         /// The message that has the field.
         message: &'static str,
@@ -74,7 +74,7 @@ impl From<Broken> for Wrong {
     }
 }
 
-/// The object in a body.
+/// Returns the object in a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, Wrong> {
     let envelope = body.strip_prefix(MAGIC).ok_or(Wrong::Mark)?;
     let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
@@ -85,7 +85,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, Wrong> {
                 (api_version, kind) = (text(version)?, text(name)?);
             }
             (2, Content::Bytes(bytes)) => raw = bytes,
-            // How the object is encoded, where it is in another way than this.
+            // The encoding and content type of the object, if they differ.
             (3 | 4, Content::Bytes([])) => {}
             (number, _) => return Err(Wrong::Unknown { message: "Unknown", number }),
         }
@@ -96,13 +96,13 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, Wrong> {
     Ok(Value::Object(object))
 }
 
-/// Reads a message into an object.
+/// Decodes a message into an object.
 fn read(bytes: &[u8], message: &'static str, object: &mut Map<String, Value>) -> Result<(), Wrong> {
     let fields = messages::message(message);
     for entry in Fields(bytes) {
         let (number, content) = entry?;
         let Field { name, holds, keeps_zero } = fields.get(&number).ok_or(Wrong::Unknown { message, number })?;
-        // What is wrong inside of this field is told of it, unless it is told of a field in there.
+        // An error inside this field is reported for this field, unless it names an inner field.
         let here = |error| if error == Wrong::Message { Wrong::Field { message, number } } else { error };
         match holds {
             Holds::Inline(inner) => read(bytes_of(content).map_err(here)?, inner, object)?,
@@ -126,7 +126,7 @@ fn read(bytes: &[u8], message: &'static str, object: &mut Map<String, Value>) ->
     Ok(())
 }
 
-/// Whether JSON leaves it out: a struct never, whatever is in it.
+/// Returns true if JSON leaves the value out; never for a struct.
 fn is_zero(value: &Value) -> bool {
     matches!(value, Value::Null | Value::Bool(false)) || *value == json!("") || *value == json!(0)
 }
@@ -161,7 +161,7 @@ fn value(holds: &Holds, content: Content<'_>) -> Result<Value, Wrong> {
     }
 }
 
-/// Seconds since 1970 and their parts. No bytes at all stand for no time.
+/// Decodes seconds since 1970 and their fraction. An empty message is no time.
 fn time(content: Content<'_>, show: impl Fn(Timestamp) -> String) -> Result<Value, Wrong> {
     let bytes = bytes_of(content)?;
     if bytes.is_empty() {
@@ -173,13 +173,13 @@ fn time(content: Content<'_>, show: impl Fn(Timestamp) -> String) -> Result<Valu
     Ok(show(time).into())
 }
 
-/// An entry of a map.
+/// Decodes an entry of a map.
 fn pair(of: &Holds, content: Content<'_>) -> Result<(String, Value), Wrong> {
     let [key, entry] = parts(bytes_of(content)?)?;
     Ok((text(key)?, value(of, entry)?))
 }
 
-/// The fields of a message that has no others than these: 1, 2, and so on. What is absent is empty.
+/// Returns the fields of a message that has only fields 1, 2, and so on. Absent fields are empty.
 fn parts<const COUNT: usize>(bytes: &[u8]) -> Result<[Content<'_>; COUNT], Wrong> {
     let mut parts = [Content::Absent; COUNT];
     for entry in Fields(bytes) {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_quantities_and_structs_are_as_json_has_them() {
+    fn ports_quantities_and_structs_are_decoded_like_json() {
         let port = |target: &[u8]| [field(1, b""), int(3, 80), field(4, target), int(5, 0)].concat();
         let ports = [field(1, &port(&[int(1, 1), field(3, b"web")].concat())), field(1, &port(&int(2, 99)))].concat();
         let service = decode(&body("Service", &[field(2, &ports), field(3, &field(1, b""))].concat())).unwrap();
@@ -272,10 +272,10 @@ mod tests {
 
         let limits = field(1, &[field(1, b"cpu"), field(2, &field(1, b"10m"))].concat());
         let container = [field(1, b"web"), field(8, &limits)].concat();
-        // What stands in a volume is in a message of its own, and JSON has it beside the name.
+        // The source of a volume is an embedded message, and JSON has its fields next to the name.
         let volume = [field(1, b"v"), field(2, &field(2, &field(1, b"")))].concat();
         let pod = [field(1, &volume), field(2, &container)].concat();
-        // No replicas are something else than nothing said about them, and to be paused is not.
+        // Zero replicas differ from absent replicas; `paused: false` does not differ from absent.
         let spec = [int(1, 0), field(3, &field(2, &pod)), int(7, 0)].concat();
         let deployment = decode(&body("Deployment", &field(2, &spec))).unwrap();
         let container = json!({"name": "web", "resources": {"limits": {"cpu": "10m"}}});
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beside_the_second_and_what_callers_have_is_read() {
+    fn fractions_of_seconds_and_user_extras_are_decoded() {
         let renewed = [int(1, 9), int(2, 100)].concat();
         let lease = decode(&body("Lease", &field(2, &field(4, &renewed)))).unwrap();
         assert_eq!(lease["spec"], json!({"renewTime": "1970-01-01T00:00:09.000000Z"}));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_by_its_number() {
+    fn an_unknown_field_is_rejected_by_its_number() {
         let unknown = |message, number| Err(Wrong::Unknown { message, number });
         assert_eq!(decode(&body("ConfigMap", &field(9, b"x"))), unknown("ConfigMap", 9));
         assert_eq!(decode(&body("Service", &field(2, &int(6, 1)))), unknown("ServiceSpec", 6));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn a_malformed_message_is_rejected() {
         assert_eq!(decode(b"{}"), Err(Wrong::Mark));
         assert_eq!(decode(b"k8s\0\x0a"), Err(Wrong::Message));
         assert_eq!(decode(&body("Pod", b"")), Err(Wrong::Kind("Pod".to_owned())));
@@ -320,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_panic() {
-        // Every cut of a good body, and every single changed byte.
+    fn no_bytes_make_the_decoder_panic() {
+        // Every prefix of a valid body, and every single changed byte.
         let entry = [field(1, b"key"), field(2, b"value")].concat();
         let good = body("ConfigMap", &[field(1, &field(1, b"name")), field(2, &entry)].concat());
         for end in 0..good.len() {

@@ -1,4 +1,4 @@
-//! The resources that are served: a table of built-in ones, and whatever custom resource definitions add.
+//! The served resources: the built-in ones, and those of custom resource definitions.
 
 mod columns;
 
@@ -19,67 +19,67 @@ pub struct Resource {
     pub version: String,
     /// The kind of its objects.
     pub kind: String,
-    /// Its name in paths.
+    /// The name in paths.
     pub plural: String,
-    /// Its name for people.
+    /// The singular name.
     pub singular: String,
-    /// Shorter names for people.
+    /// The short names.
     pub short_names: Vec<String>,
-    /// Groups of resources that it is listed with, such as `all`.
+    /// The categories, such as `all`.
     pub categories: Vec<String>,
-    /// Whether its objects are in namespaces.
+    /// True if its objects are in namespaces.
     pub namespaced: bool,
-    /// Whether status is written by itself.
+    /// True if status is a subresource.
     pub has_status: bool,
-    /// Whether objects are stored; some are only answered.
+    /// True if its objects are stored; reviews are only answered.
     pub is_stored: bool,
-    /// Whether its definition is to be deleted: nothing new can be made.
+    /// True if its definition is being deleted: no new objects can be created.
     pub is_ending: bool,
-    /// The fields that lists can be selected by, besides name and namespace.
+    /// The fields for field selectors, besides name and namespace.
     pub fields: &'static [&'static str],
-    /// What a table shows.
+    /// The columns of its tables.
     pub columns: Vec<Column>,
-    /// What its objects must look like; none for built-in ones.
+    /// The schema of its objects; none for built-in ones.
     pub schema: Option<Arc<Schema>>,
-    /// The schema as it was given, for those who ask.
+    /// The schema as the definition has it, for OpenAPI.
     pub openapi: Option<Arc<Value>>,
-    /// Under which name its objects are stored: the same for all versions.
+    /// The name under which its objects are stored, the same for all versions.
     pub storage: Arc<str>,
-    /// Fields that are stored under another name: that one, and the one in this version.
+    /// Fields with another name in the storage: the stored name, and the name in this version.
     pub renames: &'static [(&'static str, &'static str)],
 }
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// Its heading.
+    /// The heading.
     pub name: String,
     /// `string`, `integer`, `date` or `boolean`.
     pub kind: String,
-    /// What it means.
+    /// The meaning.
     pub description: String,
-    /// 0 is always shown, more only in wide tables.
+    /// 0 is always shown, others only in wide tables.
     pub priority: i32,
-    /// Where its value is.
+    /// The source of its values.
     pub value: Source,
 }
 
-/// Where a column's value is.
+/// The source of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A simple JSON path, as custom resource definitions have it: `.spec.mode`.
     Path(String),
-    /// A simple JSON path, and what is shown where it leads to nothing.
+    /// A simple JSON path, and the text for an absent value.
     PathOr(&'static str, &'static str),
-    /// A path to a number; 0 where there is none.
+    /// A path to a number; 0 if absent.
     NumberAt(&'static str),
-    /// How many entries these maps and lists have together.
+    /// The number of entries of these maps and lists together.
     Count(&'static [&'static str]),
-    /// Paths to an instant, of which the first that leads to one counts: how long ago that was.
+    /// Paths to a time, of which the first existing one counts: the age since then.
     AgeAt(&'static [&'static str]),
     /// The age of the object.
     Age,
-    /// What has to be made of several fields.
+    /// A text from several fields.
     Cell(Cell),
 }
 
@@ -90,65 +90,65 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The built-in resources.
+    /// Returns the built-in resources.
     pub fn builtin() -> Registry {
         let mut registry = Registry::default();
         BUILTIN.iter().for_each(|builtin| registry.add(Arc::new(builtin.resource())));
         registry
     }
 
-    /// Adds a resource, or takes the place of the same one.
+    /// Adds or replaces a resource.
     pub fn add(&mut self, resource: Arc<Resource>) {
         let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
         self.resources.insert(key, resource);
     }
 
-    /// The resource at this place.
+    /// Returns the resource with this group, version and plural.
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         self.resources.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// Every resource, by group, version and plural.
+    /// Returns every resource, sorted by group, version and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }
 }
 
 impl Resource {
-    /// `v1`, or `config.openshift.io/v1`.
+    /// Returns `v1`, or `config.openshift.io/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// The parts of its objects that are written by themselves.
+    /// Returns the subresources that can be written.
     pub fn subresources(&self) -> impl Iterator<Item = &'static str> {
         let all = [("status", self.has_status), ("approval", self.is_certificate_request())];
         all.into_iter().filter(|(_, is_served)| *is_served).map(|(name, _)| name)
     }
 
-    /// Whether its objects are pods.
+    /// Returns true for pods.
     pub(crate) fn is_pod(&self) -> bool {
         &*self.storage == "pods"
     }
 
-    /// Whether discovery lists the subresource `scale`. kubectl asks for it only where it is listed, and is told why nothing
+    /// Returns true if discovery lists the subresource `scale`. kubectl asks for it only if it is listed, and then shows why nothing
     /// can be scaled here.
     pub(crate) fn has_scale(&self) -> bool {
         &*self.storage == "deployments.apps"
     }
 
-    /// Whether somebody has to say yes or no to its objects.
+    /// Returns true for CertificateSigningRequests, which need an approval.
     pub(crate) fn is_certificate_request(&self) -> bool {
         &*self.storage == "certificatesigningrequests.certificates.k8s.io"
     }
 
-    /// The name under which all versions of a resource are stored.
+    /// Returns the name under which all versions of a resource are stored.
     pub fn storage_name(group: &str, plural: &str) -> Arc<str> {
         if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
     }
 }
 
-/// A built-in resource in one line.
+/// A built-in resource.
 struct Builtin {
     group: &'static str,
     version: &'static str,
@@ -159,7 +159,7 @@ struct Builtin {
     has_status: bool,
     is_stored: bool,
     fields: &'static [&'static str],
-    /// Where its objects are stored as those of another resource: its group, and the fields that have other names there.
+    /// The group of the resource as which its objects are stored, and the fields with other names there.
     stored_as: Option<(&'static str, &'static [(&'static str, &'static str)])>,
 }
 

@@ -1,4 +1,4 @@
-//! What the fields of built-in kinds mean, for `kubectl explain`: OpenAPI schemas that whoever starts the server gives.
+//! The OpenAPI schemas of built-in kinds, for `kubectl explain`. The program that starts the server passes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::resource::Resource;
 
-/// The schemas of built-in kinds. Without them, a built-in kind is described as an object without fields.
+/// The schemas of built-in kinds. A built-in kind without one is described as an object without fields.
 #[derive(Debug, Default)]
 pub struct Schemas {
     components: BTreeMap<String, Value>,
@@ -16,13 +16,13 @@ pub struct Schemas {
     fingerprint: u64,
 }
 
-/// How a document refers to one of its schemas, before the name.
+/// The prefix of a reference to a schema of the same document.
 pub(crate) const COMPONENTS: &str = "#/components/schemas/";
-/// The schema of objects' metadata.
+/// The schema of object metadata.
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Schemas {
-    /// Schemas by name, which refer to each other as `#/components/schemas/NAME`, and the name of each kind's schema, by
+    /// Returns schemas by name, with references of the form `#/components/schemas/NAME`, and the name of each kind's schema, by
     /// group, version and kind.
     pub fn new(
         components: impl IntoIterator<Item = (String, Value)>,
@@ -36,13 +36,13 @@ impl Schemas {
         Schemas { components, kinds, fingerprint: hash.finish() }
     }
 
-    /// The name of a kind's schema, if there is one.
+    /// Returns the name of a kind's schema, if there is one.
     pub fn of_kind(&self, resource: &Resource) -> Option<&str> {
         let key = (resource.group.clone(), resource.version.clone(), resource.kind.clone());
         self.kinds.get(&key).map(String::as_str)
     }
 
-    /// The schema of this name, and every schema that it refers to, directly or not.
+    /// Returns the schema of this name, and every schema that it refers to, directly or indirectly.
     pub(crate) fn with_references(&self, name: &str) -> BTreeMap<&str, &Value> {
         let mut found = BTreeMap::new();
         let mut open = vec![name.to_owned()];
@@ -57,12 +57,12 @@ impl Schemas {
         found
     }
 
-    /// The name of the schema of objects' metadata, if it is here.
+    /// Returns the name of the schema of object metadata, if present.
     pub(crate) fn metadata(&self) -> Option<&str> {
         self.components.get_key_value(METADATA).map(|(name, _)| name.as_str())
     }
 
-    /// Another number for other schemas.
+    /// Returns a number that differs for other schemas.
     pub(crate) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -87,9 +87,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schema_comes_with_everything_that_it_refers_to() {
+    fn a_schema_includes_everything_that_it_refers_to() {
         let to = |name: &str| json!({"properties": {"p": {"allOf": [{"$ref": format!("{COMPONENTS}{name}")}]}}});
-        // b refers to itself, as a schema of a schema does.
+        // b refers to itself, as the schema of schemas does.
         let components = [("a", to("b")), ("b", to("b")), ("c", to("a")), ("d", to("missing"))];
         let schemas = Schemas::new(components.map(|(name, schema)| (name.to_owned(), schema)), []);
         let names = |of: &str| schemas.with_references(of).into_keys().collect::<Vec<_>>();

@@ -1,11 +1,11 @@
-//! Label and field selectors, as lists and watches take them.
+//! Label and field selectors of lists and watches.
 
 use serde_json::Value;
 
 use crate::names::is_dns_subdomain;
 use crate::status::{ApiError, Reason};
 
-/// Which objects a list or watch is about.
+/// A label and field selector.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Vec<LabelRule>,
@@ -21,7 +21,7 @@ struct LabelRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wanted {
     In(Vec<String>),
-    /// An object without the label fits too.
+    /// Matches an object without the label too.
     NotIn(Vec<String>),
     Exists,
     Absent,
@@ -35,17 +35,17 @@ struct FieldRule {
 }
 
 impl Selector {
-    /// From the two query parameters; `fields` are those that the resource can be selected by besides name and namespace.
+    /// Parses the two query parameters; `known_fields` are the selectable fields of the resource besides name and namespace.
     pub fn parse(labels: &str, fields: &str, known_fields: &[&str]) -> Result<Selector, ApiError> {
         Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(fields, known_fields)? })
     }
 
-    /// Whether it selects everything.
+    /// Returns true if it matches every object.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether it selects the object.
+    /// Returns true if it matches the object.
     pub fn selects(&self, object: &Value) -> bool {
         let labels = &object["metadata"]["labels"];
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
@@ -62,7 +62,7 @@ impl Selector {
     }
 }
 
-/// A field by its dotted path, as text; empty where there is none.
+/// Returns a field by its dotted path, as text; empty if absent.
 fn field(object: &Value, path: &str) -> String {
     match path.split('.').fold(object, |value, part| &value[part]) {
         Value::String(text) => text.clone(),
@@ -157,13 +157,13 @@ fn parse_label(part: &str) -> Option<LabelRule> {
     rule(part, Wanted::Exists)
 }
 
-/// `app`, or `example.com/app`.
+/// Returns true for `app`, or `example.com/app`.
 fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     is_word(name) && prefix.is_none_or(is_dns_subdomain)
 }
 
-/// The name of a label, or its value: up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at either end.
+/// Returns true for a label name or value: up to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
 fn is_word(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_select() {
+    fn labels_are_matched() {
         check("", "", true);
         check("app=web", "", true);
         check("app==web,tier=front", "", true);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_select() {
+    fn fields_are_matched() {
         check("", "metadata.name=web", true);
         check("", "metadata.name==web,metadata.namespace=shop", true);
         check("", "metadata.name!=web", false);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused() {
+    fn an_invalid_selector_is_rejected() {
         let refused = |labels: &str, fields: &str| Selector::parse(labels, fields, &[]).unwrap_err().message;
         assert_eq!(refused("", "type=Opaque"), "field label not supported: type");
         assert_eq!(refused("", "nonsense"), "invalid field selector: \"nonsense\"; can't understand 'nonsense'");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_are_those_that_labels_can_have() {
+    fn selectors_accept_only_valid_label_keys_and_values() {
         let is_understood = |labels: &str| Selector::parse(labels, "", &[]).is_ok();
         for labels in ["example.com/app=web", "!a.b_c", "app=", "app in (a, b-1)", "app notin ()"] {
             assert!(is_understood(labels), "{labels}");

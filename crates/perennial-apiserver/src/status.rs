@@ -1,47 +1,47 @@
-//! Errors as clients know them: `Status` objects with a reason to switch on and a sentence to read.
+//! API errors: `Status` objects with a machine-readable reason and a message.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// Why a request was refused.
+/// Why a request is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub code: u16,
-    /// What clients switch on.
+    /// The machine-readable reason.
     pub reason: Reason,
-    /// What people read.
+    /// The message.
     pub message: String,
-    /// The object that it is about.
+    /// The object of the error.
     pub about: Option<About>,
-    /// What is wrong with it, field by field.
+    /// The faults of the object, by field.
     pub causes: Vec<Cause>,
 }
 
-/// The object that an error is about.
+/// The object of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// The group of its resource.
     pub group: String,
-    /// The plural of its resource, or its kind where the object is what is wrong.
+    /// The plural of its resource, or its kind for an invalid object.
     pub kind: String,
-    /// Its name; empty where it has none yet.
+    /// Its name; empty if it has none yet.
     pub name: String,
 }
 
-/// One thing that is wrong with an object.
+/// One fault of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// What clients switch on: `FieldValueRequired` and its like.
+    /// The machine-readable reason, such as `FieldValueRequired`.
     pub reason: String,
-    /// What people read.
+    /// The message.
     pub message: String,
     /// The field.
     pub field: String,
 }
 
-/// The reasons of the API.
+/// The reasons of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// 400.
@@ -56,11 +56,11 @@ pub enum Reason {
     MethodNotAllowed,
     /// 406.
     NotAcceptable,
-    /// 409: there is one already.
+    /// 409: the object already exists.
     AlreadyExists,
-    /// 409: it changed meanwhile.
+    /// 409: the object has changed.
     Conflict,
-    /// 410: the past is forgotten.
+    /// 410: the revision is too old.
     Expired,
     /// 413.
     RequestEntityTooLarge,
@@ -72,7 +72,7 @@ pub enum Reason {
     TooManyRequests,
     /// 500.
     InternalError,
-    /// 504: it takes too long.
+    /// 504: the request takes too long.
     Timeout,
 }
 
@@ -98,14 +98,14 @@ impl Reason {
 }
 
 impl Reason {
-    /// Whether refusals for it have details, although there may be nothing to say in them.
+    /// Returns true if errors with this reason have details, even empty ones.
     fn has_details(self) -> bool {
         matches!(self, Reason::NotFound | Reason::MethodNotAllowed | Reason::Invalid)
     }
 }
 
 impl ApiError {
-    /// An error that is about no object in particular.
+    /// Returns an error without an object.
     pub fn new(reason: Reason, message: impl Into<String>) -> ApiError {
         ApiError { code: reason.code(), reason, message: message.into(), about: None, causes: Vec::new() }
     }
@@ -114,54 +114,66 @@ impl ApiError {
         ApiError { about: Some(about), ..ApiError::new(reason, message) }
     }
 
-    /// The path leads nowhere.
+    /// Returns the error for an unknown path.
     pub fn no_such_path() -> ApiError {
         ApiError::new(Reason::NotFound, "the server could not find the requested resource")
     }
 
-    /// There is no such object.
+    /// Returns the error for an object that does not exist.
     pub fn not_found(about: About) -> ApiError {
         let message = format!("{} \"{}\" not found", about.resource(), about.name);
         ApiError::about(Reason::NotFound, about, message)
     }
 
-    /// There is such an object already.
+    /// Returns the error for an object that already exists.
     pub fn already_exists(about: About) -> ApiError {
         let message = format!("{} \"{}\" already exists", about.resource(), about.name);
         ApiError::about(Reason::AlreadyExists, about, message)
     }
 
-    /// The object is not what the caller has seen.
+    /// Returns the error for an object that differs from the caller's expectation.
     pub fn conflict(about: About, why: &str) -> ApiError {
         let message = format!("Operation cannot be fulfilled on {} \"{}\": {why}", about.resource(), about.name);
         ApiError::about(Reason::Conflict, about, message)
     }
 
-    /// The object has changed since the caller has seen it.
+    /// Returns the error for an object that changed since the caller read it.
     pub fn modified(about: About) -> ApiError {
         const WHY: &str = "the object has been modified; please apply your changes to the latest version and try again";
         ApiError::conflict(about, WHY)
     }
 
-    /// The caller may not.
+    /// Returns the error for an object that is too large.
+    pub fn too_large(about: About, why: &str) -> ApiError {
+        let message = format!("{} \"{}\" is too large: {why}", about.resource(), about.name);
+        ApiError::about(Reason::RequestEntityTooLarge, about, message)
+    }
+
+    /// Returns the error for a full disk.
+    pub fn no_space(why: &dyn fmt::Display) -> ApiError {
+        // RFC 4918 section 11.5: Insufficient Storage.
+        ApiError { code: 507, ..ApiError::new(Reason::InternalError, why.to_string()) }
+    }
+
+    /// Returns the error for a forbidden request.
     pub fn forbidden(about: About, why: &str) -> ApiError {
         let message = format!("{} \"{}\" is forbidden: {why}", about.resource(), about.name);
         ApiError::about(Reason::Forbidden, about, message)
     }
 
-    /// This cannot be done with objects of a resource.
+    /// Returns the error for a verb that a resource does not support.
     pub(crate) fn unsupported_verb(about: About, verb: &str) -> ApiError {
         let message = format!("{verb} is not supported on resources of kind \"{}\"", about.resource());
         ApiError::about(Reason::MethodNotAllowed, about, message)
     }
 
-    /// This cannot be done with this object, whoever asks for it.
+    /// Returns the error for a verb that this object does not support for any caller.
     pub(crate) fn unavailable_verb(about: About, why: &str) -> ApiError {
         let message = format!("{} \"{}\" {why}", about.resource(), about.name);
         ApiError::about(Reason::MethodNotAllowed, about, message)
     }
 
-    /// The object is wrong: `about.kind` is its kind here.
+    /// Returns the error for an invalid object; `about.kind` is its kind here.
     pub fn invalid(about: About, causes: Vec<Cause>) -> ApiError {
         let texts: Vec<String> = causes.iter().map(Cause::text).collect();
         let list = if let [only] = texts.as_slice() { only.clone() } else { format!("[{}]", texts.join(", ")) };
@@ -169,7 +181,7 @@ impl ApiError {
         ApiError { causes, ..ApiError::about(Reason::Invalid, about, message) }
     }
 
-    /// The object as clients read it.
+    /// Returns the `Status` object.
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",
@@ -204,7 +216,7 @@ impl ApiError {
 }
 
 impl About {
-    /// `secrets`, or `pkis.config.openshift.io`.
+    /// Returns `secrets`, or `pkis.config.openshift.io`.
     fn resource(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
@@ -233,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_read_as_those_of_a_real_server() {
+    fn errors_have_the_text_of_a_kubernetes_api_server() {
         let secret = || about("", "secrets", "x");
         assert_eq!(ApiError::not_found(secret()).message, "secrets \"x\" not found");
         assert_eq!(ApiError::already_exists(secret()).message, "secrets \"x\" already exists");
@@ -255,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_what_clients_switch_on() {
+    fn a_status_has_a_machine_readable_reason() {
         let status = ApiError::not_found(about("config.openshift.io", "pkis", "x")).to_status();
         assert_eq!(
             status,

@@ -1,4 +1,4 @@
-//! Objects as tables, for people.
+//! Objects as tables, for `kubectl get`.
 
 mod cells;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::resource::{Column, Resource, Source};
 
-/// How much of an object comes with its row.
+/// How much of an object its row contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -15,7 +15,7 @@ pub(crate) enum Include {
     Object,
 }
 
-/// A table of objects, with ages as of `now`.
+/// Returns a table of objects, with ages at `now`.
 pub(crate) fn table(
     resource: &Resource,
     objects: &[Value],
@@ -49,7 +49,8 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-fn row(resource: &Resource, object: &Value, now: Timestamp, include: Include) -> Value {
+/// Returns the row of an object.
+pub(crate) fn row(resource: &Resource, object: &Value, now: Timestamp, include: Include) -> Value {
     let cells: Vec<Value> = resource.columns.iter().map(|column| cell(column, object, now)).collect();
     let object = match include {
         Include::Nothing => Value::Null,
@@ -88,7 +89,7 @@ fn count(value: &Value) -> usize {
     }
 }
 
-/// How long ago that was, in the units that tell most: `45s`, `5m30s`, `3h20m`, `12d`, `2y30d`.
+/// Returns an age in its largest units: `45s`, `5m30s`, `3h20m`, `12d`, `2y30d`.
 fn age(since: &Value, now: Timestamp) -> String {
     let Some(since) = since.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
         return "<unknown>".to_owned();
@@ -96,7 +97,7 @@ fn age(since: &Value, now: Timestamp) -> String {
     span(since.duration_until(now).as_secs())
 }
 
-/// So many seconds, in the units that tell most.
+/// Returns so many seconds in their largest units.
 fn span(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let with = |large: i64, unit: &str, small: i64, small_unit: &str| match small {
@@ -117,7 +118,7 @@ fn span(seconds: i64) -> String {
     }
 }
 
-/// A simple JSON path: fields with dots, and `[?(@.field=="value")]` once.
+/// Follows a simple JSON path: fields with dots, and `[?(@.field=="value")]` once.
 fn at_path(object: &Value, path: &str) -> Value {
     let mut value = object;
     let mut rest = path;
@@ -133,6 +134,13 @@ fn at_path(object: &Value, path: &str) -> Value {
             (value, rest) = (found, after);
             continue;
         }
+        // An entry of a list by its index.
+        if let Some(index) = rest.strip_prefix('[') {
+            let Some((index, after)) = index.split_once(']') else { return Value::Null };
+            let Ok(index) = index.parse::<usize>() else { return Value::Null };
+            (value, rest) = (&value[index], after);
+            continue;
+        }
         let text = rest.strip_prefix('.').unwrap_or(rest);
         let end = text.find(['.', '[']).unwrap_or(text.len());
         (value, rest) = (&value[&text[..end]], &text[end..]);
@@ -145,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_in_the_units_that_tell_most() {
+    fn an_age_is_in_its_largest_units() {
         let check = |seconds: i64, expected: &str| {
             let since = Timestamp::UNIX_EPOCH.to_string().into();
             assert_eq!(age(&since, Timestamp::from_second(seconds).unwrap()), expected);
@@ -175,5 +183,9 @@ mod tests {
         assert_eq!(at_path(&object, ".spec.none.deeper"), Value::Null);
         assert_eq!(at_path(&object, ".status.conditions[?(@.type==\"Ready\")].status"), "True");
         assert_eq!(at_path(&object, ".status.conditions[?(@.type=='None')].status"), Value::Null);
+        assert_eq!(at_path(&object, ".status.conditions[1].type"), "Ready");
+        for nowhere in [".status.conditions[7].type", ".status.conditions[*].type", "[", "[[", "..", ".spec[", ".[]"] {
+            assert_eq!(at_path(&object, nowhere), Value::Null, "{nowhere}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What many slow readers cost.
+//! The memory that many slow readers take.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,16 +19,16 @@ const OBJECTS: usize = 20;
 const SIZE: usize = 200 << 10;
 const WATCHES: usize = 64;
 
-/// The memory of this process that is in use, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// The only test in its process, so that what it measures is its own.
+/// The only test in its process, so that it measures only its own memory.
 #[tokio::test]
-async fn a_watch_that_nobody_reads_holds_no_text_of_what_was_there() {
+async fn an_unread_watch_keeps_no_text_of_its_initial_objects() {
     let environment = Environment::new(|| "2026-03-01T12:00:00Z".parse().unwrap(), counting());
     let api = Arc::new(Api::new(Store::memory(), environment));
     let make = async |path: &str, object| {
@@ -47,7 +47,7 @@ async fn a_watch_that_nobody_reads_holds_no_text_of_what_was_there() {
         watches.push(router(api.clone()).oneshot(request).await.unwrap());
     }
     let grown = resident().saturating_sub(before);
-    // As text, all of it would be 256 MiB.
+    // As text, all events would take 256 MiB.
     assert!(grown < WATCHES * OBJECTS * SIZE / 10, "{WATCHES} watches have taken {} KiB", grown >> 10);
     drop(watches);
 }

@@ -1,4 +1,4 @@
-//! `make bench`: what a decision costs, each figure beside its limit, measured in the same run.
+//! `make bench`: the cost of a decision, each figure next to its limit, measured in the same run.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
 
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
+use perennial_core::catalog::index::instances;
 use perennial_core::catalog::{
     Bundle, BundleHome, BundleInput, Catalog, ClusterFacts, ConfigMapKey, Day, Edge, Home, Leaf, Object, ObjectName,
     Party, Place, Row, Scope as RowScope, Signer, Trust,
@@ -14,7 +15,6 @@ use perennial_core::plan::{Planner, Scope};
 use perennial_core::simulate::{Options, Simulation};
 use perennial_core::snapshot::{Service, Slot, Snapshot};
 use perennial_core::spec::Host;
-use perennial_core::wiring::instances;
 
 /// From 100 to 10,000 certificates, the cost of an event may grow by this factor.
 const GROWTH_LIMIT: f64 = 1.2;
@@ -47,7 +47,7 @@ fn cluster() -> ClusterFacts {
     }
 }
 
-/// Plans and does, until nothing is left to do.
+/// Plans and applies until no step is left.
 fn settle(planner: &Planner<'_>, snapshot: &mut Snapshot) {
     snapshot.settings.in_flight = usize::MAX;
     loop {
@@ -59,7 +59,7 @@ fn settle(planner: &Planner<'_>, snapshot: &mut Snapshot) {
     }
 }
 
-/// The median time of a plan, on a thread of its own: its memory is not cut up by what made the snapshot.
+/// Returns the median time of a plan, on its own thread: its memory is not fragmented by the creation of the snapshot.
 fn measure(planner: &Planner<'_>, snapshot: &Snapshot, scopes: &[Scope]) -> Duration {
     std::thread::scope(|threads| threads.spawn(|| measure_here(planner, snapshot, scopes)).join().unwrap())
 }
@@ -87,13 +87,14 @@ fn grows(what: &str, figures: &[(usize, Duration)]) -> bool {
     within
 }
 
-/// Families of a signer with nine certificates: after an event in one of them, it is planned with all that hangs on it.
+/// Families of a signer with nine certificates: after an event in one of them, the whole family is planned.
 fn families() -> bool {
     let mut figures = Vec::new();
     for count in [100, 1_000, 10_000] {
         let catalog = synthetic(count / 10);
         let planner = Planner::new(&catalog);
         let mut snapshot = Snapshot::empty(planner.wiring(), cluster(), start());
+        snapshot.settings.every_component = true;
         settle(&planner, &mut snapshot);
         // Everything is due, so that rules, proof and description are all part of it.
         snapshot.taken_at = start() + SignedDuration::from_hours(24 * 15);
@@ -111,14 +112,15 @@ fn services() -> bool {
     let mut figures = Vec::new();
     for count in [100, 1_000, 10_000] {
         let mut snapshot = Snapshot::empty(planner.wiring(), cluster(), start());
+        snapshot.settings.every_component = true;
         let slot = |number: usize| {
             Slot::tls(&ObjectName { namespace: "shop".to_owned(), name: format!("web-{number:05}-tls") })
         };
         for number in 0..count {
-            snapshot.services.insert(
-                slot(number),
-                Service { name: format!("web-{number:05}"), headless: false, uid: String::new() },
-            );
+            snapshot
+                .services
+                .found_mut()
+                .insert(slot(number), Service { name: format!("web-{number:05}"), ..Service::default() });
         }
         snapshot.complete(planner.wiring());
         settle(&planner, &mut snapshot);
@@ -136,7 +138,7 @@ fn proofs() -> bool {
     let planner = Planner::new(Catalog::builtin());
     let mut snapshot = perennial_core::simulate::installed(&planner, cluster(), start());
     for number in 0..3_u8 {
-        snapshot.nodes.insert(format!("master-{number}"), vec![[10, 0, 0, 4 + number].into()]);
+        snapshot.nodes.found_mut().insert(format!("master-{number}"), vec![[10, 0, 0, 4 + number].into()]);
     }
     snapshot.complete(planner.wiring());
     settle(&planner, &mut snapshot);

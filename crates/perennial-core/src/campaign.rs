@@ -1,18 +1,18 @@
-//! Many rotations for one reason, a few at a time: signers first, so that what they sign is replaced once.
+//! A campaign: many rotations for one reason, a few at a time. Signers come first, so that each leaf is replaced once.
 //!
-//! A rotation is asked for by writing a reason on the Secret; the operator rotates, and records the reason beside it. So the Secret
-//! itself says how far a rotation is, whoever asked for it, and each reason acts once.
+//! A campaign requests a rotation by an annotation with the reason on the Secret. The operator rotates the certificate and records the
+//! reason on the same Secret. So the Secret itself shows the progress, and each reason rotates once.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::snapshot::Slot;
 
-/// The longest reason that counts, in bytes: it is recorded on the object and told in logs and events.
+/// The longest accepted reason, in bytes: it is recorded on the object and appears in logs and events.
 pub const LONGEST_REASON: usize = 1024;
-/// How often a certificate is asked for in one campaign, where somebody else takes the request back.
+/// How often a campaign requests one rotation, if another writer removes the request.
 const MOST_ASKS: u32 = 3;
 
-/// Returns the reason in a text, trimmed; none where the text is empty, longer than [`LONGEST_REASON`] or has control characters.
+/// Returns the trimmed reason; none if the text is empty, longer than [`LONGEST_REASON`] or has control characters.
 pub fn reason(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_reason = !text.is_empty() && text.len() <= LONGEST_REASON && !text.chars().any(char::is_control);
@@ -22,69 +22,69 @@ pub fn reason(text: &str) -> Option<&str> {
 /// A certificate to rotate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it is kept.
+    /// The place of the certificate.
     pub slot: Slot,
-    /// Whether it signs others.
+    /// True for a signer.
     pub is_signer: bool,
 }
 
-/// What a Secret says about rotations that were asked for.
+/// The annotations of a Secret about requested rotations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// The reason of the last rotation that somebody asked for.
+    /// The reason of the last requested rotation.
     pub asked: Option<String>,
-    /// The reason of the last forced rotation that was carried out.
+    /// The reason of the last completed forced rotation.
     pub done: Option<String>,
-    /// Whether the certificate is what the campaign is to reach, such as one with the key that the policy asks for; none where any
-    /// new certificate is.
+    /// Whether the certificate already is what the campaign wants, such as one with the key of the policy; none if any new
+    /// certificate is.
     pub is_right: Option<bool>,
 }
 
-/// What to do about a certificate after a look at its Secret.
+/// The next action for a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Ask for its rotation.
+    /// Request its rotation.
     Ask,
-    /// Look again.
+    /// Look at it again later.
     Wait,
-    /// Nothing: its rotation has ended.
+    /// None: its rotation has ended.
     Nothing,
 }
 
-/// How the rotation of a certificate ended.
+/// The result of the rotation of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was rotated for this reason by this campaign.
+    /// This campaign rotated it.
     Rotated,
-    /// There was nothing to do: it was rotated for this reason before, or is right without it.
+    /// There was nothing to do: it was rotated for this reason before, or already is as wanted.
     Already,
-    /// It was not rotated, and why.
+    /// It was not rotated; with the reason.
     Failed(String),
 }
 
-/// Rotations for one reason: what is to be asked for, what is under way, and how each ended.
+/// The rotations for one reason: those to request, those in progress, and the result of each.
 #[derive(Debug)]
 pub struct Campaign {
     reason: String,
     at_once: usize,
-    /// Signers, then everything else; within each in the order in which they came.
+    /// Signers, then leaves; each in the given order.
     open: VecDeque<Candidate>,
     under_way: BTreeMap<Slot, UnderWay>,
     ended: Vec<(Slot, Outcome)>,
 }
 
-/// A certificate that is under way.
+/// A certificate whose rotation is in progress.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     is_signer: bool,
-    /// Whether somebody has looked at it.
+    /// True if its Secret was looked at.
     is_seen: bool,
-    /// How often it was asked for.
+    /// How often its rotation was requested.
     asks: u32,
 }
 
 impl Campaign {
-    /// Rotates these certificates for this reason, no more than so many at once.
+    /// Creates a campaign that rotates these certificates for this reason, at most `at_once` at the same time.
     pub fn new(candidates: Vec<Candidate>, reason: &str, at_once: usize) -> Campaign {
         let (signers, others): (Vec<_>, Vec<_>) = candidates.into_iter().partition(|it| it.is_signer);
         Campaign {
@@ -96,7 +96,7 @@ impl Campaign {
         }
     }
 
-    /// Returns the certificates to look at now. What a signer signs waits until no signer is under way.
+    /// Returns the certificates to look at now. Leaves wait until no signer is in progress.
     pub fn look_at(&mut self) -> Vec<Slot> {
         while self.under_way.len() < self.at_once
             && let Some(next) = self.open.front()
@@ -108,39 +108,39 @@ impl Campaign {
         self.under_way.keys().cloned().collect()
     }
 
-    /// Says what to do about a certificate of which this was seen; none where there is no Secret.
+    /// Returns the next action for a certificate after a look at its Secret; `seen` is none if the Secret does not exist.
     pub fn saw(&mut self, slot: &Slot, seen: Option<&Seen>) -> Next {
         let Some(it) = self.under_way.get_mut(slot) else { return Next::Nothing };
         let is_first = !std::mem::replace(&mut it.is_seen, true);
-        let Some(seen) = seen else { return self.end(slot, Outcome::Failed("there is no such Secret".to_owned())) };
+        let Some(seen) = seen else { return self.end(slot, Outcome::Failed("the Secret does not exist".to_owned())) };
         let reason = Some(self.reason.as_str());
         let (asked, done) = (seen.asked.as_deref(), seen.done.as_deref());
         if done == reason {
             let outcome = match (seen.is_right, is_first) {
                 (Some(false), true) => "this reason was used before; pass another --reason",
-                (Some(false), false) => "it was rotated, and still is not what the policy asks for",
+                (Some(false), false) => "it was rotated, but still is not what the policy asks for",
                 (_, true) => return self.end(slot, Outcome::Already),
                 (_, false) => return self.end(slot, Outcome::Rotated),
             };
             return self.end(slot, Outcome::Failed(outcome.to_owned()));
         }
-        // What is under way for another reason is waited for: that reason is to be recorded, too.
+        // A rotation for another reason in progress ends first, so that its reason is recorded too.
         if asked.is_some() && asked != done {
             return Next::Wait;
         }
         match it.asks {
             _ if seen.is_right == Some(true) => self.end(slot, Outcome::Already),
-            MOST_ASKS.. => self.end(slot, Outcome::Failed("somebody else takes the request back".to_owned())),
+            MOST_ASKS.. => self.end(slot, Outcome::Failed("another writer keeps removing the request".to_owned())),
             _ => Next::Ask,
         }
     }
 
-    /// Notes that a rotation was asked for.
+    /// Records that a rotation was requested.
     pub fn asked(&mut self, slot: &Slot) {
         self.under_way.get_mut(slot).into_iter().for_each(|it| it.asks += 1);
     }
 
-    /// Notes that a certificate cannot be rotated, and why.
+    /// Records that a certificate cannot be rotated, and why.
     pub fn failed(&mut self, slot: &Slot, why: String) {
         if self.under_way.contains_key(slot) {
             self.end(slot, Outcome::Failed(why));
@@ -153,17 +153,17 @@ impl Campaign {
         Next::Nothing
     }
 
-    /// Returns how the rotations ended, in the order of time.
+    /// Returns the results, in the order of time.
     pub fn ended(&self) -> &[(Slot, Outcome)] {
         &self.ended
     }
 
-    /// Returns the certificates that are under way.
+    /// Returns the certificates whose rotation is in progress.
     pub fn under_way(&self) -> impl Iterator<Item = &Slot> {
         self.under_way.keys()
     }
 
-    /// Returns how many have not ended: those under way and those that were not begun.
+    /// Returns how many rotations have not ended: those in progress and those not started.
     pub fn left(&self) -> usize {
         self.under_way.len() + self.open.len()
     }
@@ -198,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn signers_come_first_and_no_more_are_under_way_than_allowed() {
+    fn signers_come_first_and_at_most_the_allowed_number_is_in_progress() {
         let mut campaign = campaign(&["a", "b", "x-signer", "c"], 2);
-        // What a signer signs waits for it, although there is room.
+        // Leaves wait for the signer, although more rotations are allowed.
         assert_eq!(campaign.look_at(), [slot("x-signer")]);
         assert_eq!(see(&mut campaign, "x-signer", None, None), Next::Ask);
         campaign.asked(&slot("x-signer"));
@@ -215,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_acts_once() {
+    fn a_reason_rotates_once() {
         let mut campaign = campaign(&["a", "b"], 2);
         campaign.look_at();
         see(&mut campaign, "a", Some(REASON), Some(REASON));
         assert_eq!(outcome(&campaign, "a"), Some(Outcome::Already));
-        // An earlier campaign asked, and was interrupted: this one sees the rotation end.
+        // An earlier campaign requested the rotation and was interrupted: this one sees it end.
         assert_eq!(see(&mut campaign, "b", Some(REASON), Some("another")), Next::Wait);
         see(&mut campaign, "b", Some(REASON), Some(REASON));
         assert_eq!(outcome(&campaign, "b"), Some(Outcome::Rotated));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_already_is_not_asked_for_and_what_stays_wrong_has_failed() {
+    fn a_right_certificate_is_not_rotated_and_one_that_stays_wrong_has_failed() {
         let mut campaign = campaign(&["right", "wrong", "used"], 3);
         campaign.look_at();
         let state = |asked, done, is_right| Seen { is_right: Some(is_right), ..seen(asked, done) };
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_for_ever() {
+    fn a_rotation_is_not_requested_forever() {
         let mut campaign = campaign(&["a", "gone"], 2);
         campaign.look_at();
         for _ in 0..MOST_ASKS {

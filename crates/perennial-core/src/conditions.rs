@@ -1,42 +1,43 @@
-//! What each component reports: the conditions of its `ClusterOperator`, from what was observed and decided.
+//! The conditions that Perennial reports in each component's `ClusterOperator`.
 //!
-//! "As configured" is a claim like any other: a component makes it only while nothing of it waits. Messages contain no
-//! clock: a condition that says the same is written once.
+//! A component reports "as configured" only while none of its certificates or bundles waits. Messages contain no current
+//! time, so that an unchanged condition is written only once.
 
 use jiff::Timestamp;
 
-use crate::catalog::{BundleHome, Catalog, Component, Day, ObjectName, Row, Signer};
+use crate::catalog::index::{home_slot, instances};
+use crate::catalog::{BundleHome, Catalog, Component, Day, ObjectName, Row, Scope, Signer};
 use crate::plan::{Pending, Planner, Report};
-use crate::rules::{Observed, Remedy, Waiting};
-use crate::service_ca::{self, Clients};
-use crate::snapshot::Snapshot;
+use crate::rules::{Remedy, Waiting};
+use crate::service_ca::reloads::Reloads;
+use crate::service_ca::{self, Clients, Distrusting};
+use crate::snapshot::{Observed, Slot, Snapshot};
 use crate::verify::{self, Checked, State};
-use crate::wiring::{home_slot, instances};
 
-/// What a condition says.
+/// One condition of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The type of the condition.
     pub type_: String,
-    /// Whether it is so.
+    /// The status of the condition.
     pub is_true: bool,
-    /// In one word.
+    /// The reason of the condition, one CamelCase word.
     pub reason: &'static str,
-    /// In a sentence.
+    /// The message of the condition.
     pub message: String,
 }
 
-/// Something that a person should look at.
+/// A problem that an administrator should look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// Where it is; none where it is about the whole cluster.
+    /// The namespace of the problem; none for a problem of the whole cluster.
     pub namespace: Option<String>,
-    /// What it is.
+    /// The description of the problem.
     pub text: String,
 }
 
 impl Trouble {
-    /// A trouble in a namespace.
+    /// Returns a problem in a namespace.
     pub fn new(namespace: &str, text: String) -> Trouble {
         Trouble { namespace: Some(namespace.to_owned()), text }
     }
@@ -51,94 +52,118 @@ impl std::fmt::Display for Trouble {
 /// A write that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The rows and bundles that it is about.
+    /// The rows and bundles of the write.
     pub names: Vec<&'static str>,
-    /// Why it failed.
+    /// The error of the write.
     pub why: String,
 }
 
-/// What the conditions of a component are made from.
+/// The input for the conditions of a component.
 #[derive(Debug, Clone, Copy)]
 pub struct Circumstances<'a> {
-    /// What was observed last.
+    /// The last observed state.
     pub snapshot: &'a Snapshot,
-    /// What was decided from it.
+    /// The plan for this state.
     pub report: &'a Report,
     /// The writes that failed.
     pub failed: &'a [Failure],
-    /// What else a person should look at.
+    /// Other problems that an administrator should look at.
     pub troubles: &'a [Trouble],
     /// The Services that ask for a certificate.
     pub services: &'a Services,
-    /// The unsupported length of a day that a person asks for.
+    /// The pods that may use an earlier bundle or certificate of the service CA, as the operator last saw them.
+    pub stale_pods: Option<&'a StalePods>,
+    /// The unsupported length of a day, if an administrator sets one.
     pub rotation_base: Option<&'a str>,
 }
 
-/// The Services that ask for a serving certificate, counted.
+/// The pods that started before the last change of the certificates or bundles that they use of the service CA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StalePods {
+    /// The number of these pods.
+    pub count: usize,
+    /// The first of them by name.
+    pub first: ObjectName,
+}
+
+/// The Services that ask for a serving certificate, as counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Services {
-    /// How many ask.
+    /// The number of Services that ask for a certificate.
     pub all: usize,
-    /// How many of them cannot have one until their owner acts.
+    /// The number of Services that get no certificate until their owner acts.
     pub blocked: usize,
-    /// The first few of those, and why.
+    /// The first few blocked Services, with the reason of each.
     pub first_blocked: Vec<(ObjectName, String)>,
-    /// How many wait for the operator.
+    /// The number of Services that wait for the operator.
     pub waiting: usize,
-    /// The one of those that has waited longest.
+    /// The Service that has waited longest for the operator.
     pub oldest: Option<WaitingService>,
-    /// How many the operator has not looked at since something about them or their CA changed.
+    /// The number of Services that the operator has not reconciled since the Service or its CA changed.
     pub backlog: usize,
 }
 
 /// A Service that waits for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingService {
-    /// Which one.
+    /// The name of the Service.
     pub name: ObjectName,
-    /// Since when.
+    /// The start of the wait.
     pub since: Timestamp,
-    /// For what.
+    /// The reason of the wait.
     pub why: String,
 }
 
-/// Who else manages a component, if another operator does.
+/// Returns the wait that names the other operator of a component, if another operator manages the component.
 pub fn other_writer<'a>(catalog: &Catalog, component: Component, report: &'a Report) -> Option<&'a Waiting> {
     let mut ours = report.waiting.iter().filter(|it| component_named(catalog, it.name) == Some(component));
     ours.find(|it| it.waiting.remedy() == Remedy::OtherOperator).map(|it| &it.waiting)
 }
 
-/// The component of a row or bundle.
+/// Returns the component of a row or bundle.
 pub fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
     let row = catalog.row(name).map(|row| row.component);
     row.or_else(|| catalog.bundle(name).map(|bundle| bundle.component))
 }
 
-/// `Degraded` for a component of which too little is known to say more; none where nothing is wrong.
+/// Returns `Degraded` for a component whose state is unknown because of these problems; none if no problem concerns it.
 pub fn troubled(catalog: &Catalog, component: Component, troubles: &[Trouble]) -> Option<Claim> {
     let troubles = troubles.iter().filter(|it| concerns(catalog, component, it));
     let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
     (!troubles.is_empty()).then(|| claim("Degraded", true, "CertificateTrouble", troubles.join("; ")))
 }
 
-/// The conditions of a component; none where another operator manages it, because then that operator reports.
+/// Returns the conditions of a component; none if another operator manages the component and reports about it.
 pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>) -> Option<Vec<Claim>> {
     let (catalog, snapshot) = (planner.wiring().catalog, now.snapshot);
-    if snapshot.settings.left_alone.contains(component.owner()) {
+    if snapshot.is_left_alone(catalog, component) {
         return None;
     }
     if other_writer(catalog, component, now.report).is_some() {
         return None;
     }
     let is_ours = |name: &str| component_named(catalog, name) == Some(component);
-    let pending: Vec<&Pending> = now.report.waiting.iter().filter(|it| is_ours(it.name)).collect();
-    let edges = verify::verify(planner, snapshot);
+    // Services are counted in `now.services`. A tenant must not be able to make the component unavailable or degraded.
+    let is_cluster = |name: &str| name != service_ca::SERVING_ROW;
+    let pending = now.report.waiting.iter().filter(|it| is_ours(it.name) && is_cluster(it.name));
+    let pending: Vec<&Pending> = pending.collect();
+    let mut edges = verify::verify(planner, snapshot);
+    edges.retain(|edge| is_cluster(edge.row));
     let of_ours = |edge: &&Checked| catalog.row(edge.row).is_some_and(|row| row.component == component);
     let broken: Vec<String> = edges.iter().filter(of_ours).filter_map(broken).collect();
-    let degraded = degraded(catalog, component, now, &pending, &broken);
+    let clients = match component {
+        Component::ServiceCa => service_ca::clients(planner, snapshot, false),
+        _ => Vec::new(),
+    };
+    let unreloaded = match component {
+        Component::ServiceCa => unreloaded(planner, now, &clients),
+        _ => None,
+    };
+    let degraded = degraded(catalog, component, now, &pending, &broken, unreloaded.as_deref());
     let (rotating, progressing) = progressing(catalog, component, now, &pending, &degraded);
     let overridden = now.rotation_base.filter(|_| component == Component::KubeApiserver).map(|base| {
-        format!("openshift-config/unsupported-cert-rotation-config asks for a day of {base}, which is not supported")
+        format!("openshift-config/unsupported-cert-rotation-config sets the length of a day to {base}, which is not supported; \
+             upgrades are blocked while it exists")
     });
     let upgradeable = match (&overridden, rotating) {
         (Some(why), _) => claim("Upgradeable", false, "CertRotationBaseOverridden", why.clone()),
@@ -154,47 +179,56 @@ pub fn claims(planner: &Planner<'_>, component: Component, now: &Circumstances<'
         });
     }
     if component == Component::ServiceCa {
-        claims.push(previous_ca(&service_ca::clients(planner, snapshot, false)));
+        claims.push(previous_ca(snapshot, &clients, service_ca::distrusting(planner, snapshot)));
         claims.push(blocked_services(now.services));
     }
-    claims.extend(domains(planner, component, now, &edges));
+    claims.extend(domains(planner, component, now, &edges, unreloaded.as_deref()));
     Some(claims)
 }
 
 fn available(catalog: &Catalog, component: Component, snapshot: &Snapshot, broken: &[String]) -> Claim {
     let missing = missing(catalog, component, snapshot);
     match (missing.is_empty(), broken.is_empty()) {
-        (true, true) => claim("Available", true, "AsExpected", "every certificate is there and accepted".to_owned()),
+        // Another condition reports whether the clients of Services have reloaded.
+        (true, true) if component == Component::ServiceCa => {
+            claim("Available", true, "AsExpected", "the service CA and its bundle exist".to_owned())
+        }
+        (true, true) => {
+            claim("Available", true, "AsExpected", "every certificate exists and its clients accept it".to_owned())
+        }
         (false, _) => claim("Available", false, "CertificatesMissing", missing.join("; ")),
         (true, false) => claim("Available", false, "TrustBroken", broken.join("; ")),
     }
 }
 
-/// What a person should look at.
+/// Returns the `Degraded` condition.
 fn degraded(
     catalog: &Catalog,
     component: Component,
     now: &Circumstances<'_>,
     pending: &[&Pending],
     broken: &[String],
+    unreloaded: Option<&str>,
 ) -> Claim {
     let of_ours = now.troubles.iter().filter(|it| concerns(catalog, component, it));
     let mut troubles: Vec<String> = of_ours.map(ToString::to_string).collect();
-    if let Observed::Unreadable { why } = &now.snapshot.policy {
+    if let Observed::Unreadable { why } = now.snapshot.key_policy() {
         troubles
-            .push(format!("the PKI resource cannot be read, so what exists is kept and new keys are RSA 2048: {why}"));
+            .push(format!("Perennial cannot read the PKI resource, so it keeps the existing certificates and uses RSA 2048 for new keys: {why}"));
     }
     troubles.extend(failures(now, |name| component_named(catalog, name) == Some(component)));
     troubles.extend(waiting_for(pending, Remedy::Attention));
     troubles.extend(broken.iter().cloned());
+    troubles.extend(unreloaded.map(str::to_owned));
     match troubles.is_empty() {
         true => claim("Degraded", false, "AsExpected", "nothing needs attention".to_owned()),
         false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
     }
 }
 
-/// Whether a rotation is under way, and the condition that says so. `kubectl get clusteroperators` shows its message, so it
-/// also points at what is degraded.
+/// Returns whether a rotation is in progress, and the `Progressing` condition.
+///
+/// `kubectl get clusteroperators` shows the message of this condition, so the message also names what is degraded.
 fn progressing(
     catalog: &Catalog,
     component: Component,
@@ -226,39 +260,82 @@ fn progressing(
     (!rotating.is_empty(), claim)
 }
 
-/// The waits that this ends, in words.
+/// Returns the messages of the waits that have this remedy.
 fn waiting_for(pending: &[&Pending], remedy: Remedy) -> Vec<String> {
     let meant = pending.iter().filter(|it| it.waiting.remedy() == remedy);
     meant.map(|it| format!("{}: {}", it.slot.object_text(), it.waiting.summary())).collect()
 }
 
-/// How many Services wait for the operator, and which has waited longest; none where none does.
+/// Returns how many Services wait for the operator, and which Service has waited longest; none if no Service waits.
 fn waiting_services(services: &Services) -> Option<String> {
     let Services { all, waiting, oldest, backlog, .. } = services;
     let longest = oldest.as_ref().filter(|_| 0 < *waiting).map(|WaitingService { name, since, why }| {
         format!("{waiting} of {all} Services wait for a certificate; {name} longest, since {since}: {why}")
     });
-    // Without a number: it would be another one with every look.
-    let queued = (BACKLOG < *backlog).then(|| "Services are being issued certificates".to_owned());
-    let told: Vec<String> = longest.into_iter().chain(queued).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    // The message has no number, because the number would change with every pass.
+    let queued = (BACKLOG < *backlog).then(|| "the operator is issuing certificates for Services".to_owned());
+    let parts: Vec<String> = longest.into_iter().chain(queued).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// So many Services are looked at within a moment, and not worth a condition.
+/// Returns true if the Service waits for its owner, false if the Service waits for the operator.
+pub fn blocks_service(secret: &Slot, waiting: &Waiting) -> bool {
+    match waiting {
+        Waiting::OtherWriter { object, .. } => object == secret.object_text(),
+        Waiting::Breaker { .. } | Waiting::Hosts { .. } => true,
+        _ => false,
+    }
+}
+
+/// A backlog of this size is done within seconds, and no condition reports it.
 pub const BACKLOG: usize = 32;
 
-/// Which clients may still have only the trust bundle of an earlier service CA, and until when they accept new certificates.
-pub fn previous_ca(clients: &[Clients]) -> Claim {
+/// Returns the condition that says which clients may have only the bundle of an earlier service CA, and how long they accept new
+/// certificates.
+pub fn previous_ca(snapshot: &Snapshot, clients: &[Clients], distrusting: Option<Distrusting>) -> Claim {
     const TYPE: &str = "PreviousServiceCAInUse";
-    if clients.is_empty() {
-        return claim(TYPE, false, "AsExpected", String::new());
+    if clients.is_empty() && distrusting.is_none() {
+        let Reloads { observed, acknowledged } = &snapshot.reloads;
+        return match acknowledged {
+            Some(said) if *observed <= Some(said.at) => {
+                let message = format!("acknowledged on {}: {}", said.at, said.reason);
+                claim(TYPE, false, "ReloadAcknowledged", message)
+            }
+            _ => claim(TYPE, false, "AsExpected", String::new()),
+        };
     }
-    let told: Vec<String> = clients.iter().map(ToString::to_string).collect();
-    let message = format!("{}. `perennial consumers service-ca` lists the pods to restart", told.join("; "));
+    let parts = clients.iter().map(ToString::to_string).chain(distrusting.map(|it| it.to_string()));
+    let parts: Vec<String> = parts.collect();
+    let since = clients.iter().map(|it| it.since).chain(distrusting.map(|it| it.since)).max();
+    let remedy = match snapshot.reloads.observed.filter(|at| since <= Some(*at)) {
+        Some(at) => format!(
+            "At {at:.0}, every pod that uses the service CA had restarted since then, so only clients outside the cluster are affected"
+        ),
+        None => "`perennial consumers service-ca` lists the pods to restart".to_owned(),
+    };
+    let message = format!("{}. {remedy}", parts.join("; "));
     claim(TYPE, true, "ClientsMayNotHaveReloaded", message)
 }
 
-/// Whether Services cannot have a certificate until their owner acts: the component is none the worse for it.
+/// Returns which processes have to reload, how many of their pods the operator sees, and the remedy; none if all have reloaded.
+fn unreloaded(planner: &Planner<'_>, now: &Circumstances<'_>, clients: &[Clients]) -> Option<String> {
+    let unreloaded = service_ca::unreloaded(planner, now.snapshot, clients);
+    if unreloaded.is_empty() {
+        return None;
+    }
+    let seen = now.stale_pods.map(|StalePods { count, first }| match count {
+        1 => format!("1 pod started before that: {first}. "),
+        _ => format!("{count} pods started before that, for example {first}. "),
+    });
+    Some(format!(
+        "{}. {}Restart the pods that `perennial consumers service-ca` lists; for clients outside the cluster, \
+         `perennial distrust service-ca --acknowledge` records that they have reloaded",
+        unreloaded.join("; "),
+        seen.unwrap_or_default()
+    ))
+}
+
+/// Returns the condition for Services that get no certificate until their owner acts. The component itself stays healthy.
 fn blocked_services(services: &Services) -> Claim {
     let Services { all, blocked, first_blocked, .. } = services;
     if *blocked == 0 {
@@ -273,23 +350,31 @@ fn blocked_services(services: &Services) -> Claim {
     claim("ServingCertificatesBlocked", true, "ServicesBlocked", message)
 }
 
-/// One condition for each signer with everything below it.
-fn domains(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>, edges: &[Checked]) -> Vec<Claim> {
+/// Returns one condition per signer; each covers all certificates and bundles below the signer.
+fn domains(
+    planner: &Planner<'_>,
+    component: Component,
+    now: &Circumstances<'_>,
+    edges: &[Checked],
+    unreloaded: Option<&str>,
+) -> Vec<Claim> {
     let catalog = planner.wiring().catalog;
     let roots = catalog
         .rows
         .iter()
         .filter(|row| row.day == Day::Two && row.component == component && row.signer == Signer::Itself);
     let claim_of = |root: &Row| {
-        // A bundle belongs to every signer that it holds.
+        // A bundle is part of the domain of every signer that it contains.
         let in_domain = |name: &str| {
             let of_row = |name: &str| catalog.row(name).and_then(|row| planner.root_of(row.id)) == Some(root.id);
             of_row(name) || catalog.bundle(name).is_some_and(|it| catalog.signers_in(it).into_iter().any(of_row))
         };
         let mut troubles: Vec<String> = edges.iter().filter(|edge| in_domain(edge.row)).filter_map(broken).collect();
-        let stuck = now.report.waiting.iter().filter(|it| in_domain(it.name)).collect::<Vec<_>>();
+        let stuck = now.report.waiting.iter().filter(|it| in_domain(it.name) && it.name != service_ca::SERVING_ROW);
+        let stuck = stuck.collect::<Vec<_>>();
         troubles.extend(waiting_for(&stuck, Remedy::Attention));
         troubles.extend(failures(now, in_domain));
+        troubles.extend(unreloaded.filter(|_| root.id == service_ca::ROW).map(str::to_owned));
         let type_ = format!("CertRotation_{}_Degraded", camel_case(root.id));
         match troubles.is_empty() {
             true => claim(&type_, false, "AsExpected", String::new()),
@@ -299,7 +384,7 @@ fn domains(planner: &Planner<'_>, component: Component, now: &Circumstances<'_>,
     roots.map(claim_of).collect()
 }
 
-/// Whether a trouble is one of a component: where it has objects, or everywhere.
+/// Returns true if a problem concerns a component: the problem is in a namespace of the component, or in the whole cluster.
 fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool {
     let Some(namespace) = trouble.namespace.as_deref() else { return true };
     let rows = catalog.rows.iter().filter(|row| row.component == component);
@@ -315,13 +400,13 @@ fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool 
     secrets.chain(maps).any(|object| object.namespace == namespace)
 }
 
-/// The writes that failed, of rows and bundles with these names.
+/// Returns the errors of failed writes to rows and bundles with these names.
 fn failures(now: &Circumstances<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let wanted = now.failed.iter().filter(|it| it.names.iter().any(|name| is_wanted(name)));
     wanted.map(|it| it.why.clone()).collect()
 }
 
-/// A condition of this type.
+/// Returns a condition of this type.
 pub fn claim(type_: &str, is_true: bool, reason: &'static str, message: String) -> Claim {
     Claim { type_: type_.to_owned(), is_true, reason, message }
 }
@@ -333,21 +418,22 @@ fn broken(edge: &Checked) -> Option<String> {
     }
 }
 
-/// The certificates of the component that are absent, unusable or expired.
+/// Returns the certificates of the component that are absent, unusable or expired, except those of Services.
 fn missing(catalog: &Catalog, component: Component, snapshot: &Snapshot) -> Vec<String> {
-    let rows = catalog.rows.iter().filter(|row| row.day == Day::Two && row.component == component);
+    let is_reported = |row: &&Row| row.day == Day::Two && row.component == component && row.scope != Scope::Service;
+    let rows = catalog.rows.iter().filter(is_reported);
     let mut missing = Vec::new();
     for row in rows {
         for instance in instances(row, snapshot) {
             let slot = home_slot(row, &instance);
             let object = slot.object_text();
             match snapshot.secrets.get(&slot).unwrap_or(&Observed::Absent) {
-                Observed::Absent => missing.push(format!("{object} is not there")),
+                Observed::Absent => missing.push(format!("{object} does not exist")),
                 Observed::Unreadable { why } => missing.push(format!("{object} cannot be used: {why}")),
                 Observed::Present(state) if state.certificate.validity.not_after < snapshot.taken_at => {
                     missing.push(format!("{object} has expired"));
                 }
-                // It may well be there.
+                // The object may exist.
                 Observed::Unknown { .. } | Observed::Present(_) => {}
             }
         }
@@ -355,7 +441,7 @@ fn missing(catalog: &Catalog, component: Component, snapshot: &Snapshot) -> Vec<
     missing
 }
 
-/// `aggregator-client-signer` as `AggregatorClientSigner`.
+/// Returns `AggregatorClientSigner` for `aggregator-client-signer`.
 fn camel_case(id: &str) -> String {
     let capital = |word: &str| {
         let mut letters = word.chars();
@@ -367,9 +453,45 @@ fn camel_case(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::ClusterFacts;
 
     #[test]
-    fn services_that_wait_or_queue_are_told_without_a_number_that_moves() {
+    fn a_degraded_component_without_a_rotation_does_not_report_as_configured() {
+        let planner = Planner::new(Catalog::builtin());
+        let cluster = ClusterFacts {
+            service_domain: "cluster.local".to_owned(),
+            api_external: None,
+            api_internal: None,
+            service_networks: Vec::new(),
+            api_vips: Vec::new(),
+            bootstrap_provisioning: None,
+        };
+        let snapshot = Snapshot::empty(planner.wiring(), cluster, Timestamp::UNIX_EPOCH);
+        let (steps, waiting, risks) = (Vec::new(), Vec::new(), Vec::new());
+        let report = Report { at: snapshot.taken_at, steps, waiting, risks, next_look: Timestamp::MAX };
+        let message = |troubles: &[Trouble]| {
+            let now = Circumstances {
+                snapshot: &snapshot,
+                report: &report,
+                failed: &[],
+                troubles,
+                services: &Services::default(),
+                stale_pods: None,
+                rotation_base: None,
+            };
+            let degraded = degraded(planner.wiring().catalog, Component::ServiceCa, &now, &[], &[], None);
+            let (is_rotating, claim) =
+                progressing(planner.wiring().catalog, Component::ServiceCa, &now, &[], &degraded);
+            assert!(!is_rotating && !claim.is_true && claim.reason == "AsExpected");
+            claim.message
+        };
+        assert_eq!(message(&[]), "certificates are as configured; nothing waits");
+        let trouble = Trouble { namespace: None, text: "the API server cannot be read".to_owned() };
+        assert_eq!(message(&[trouble]), "nothing is being rotated; degraded: the API server cannot be read");
+    }
+
+    #[test]
+    fn the_message_about_waiting_services_has_no_number_that_changes_every_pass() {
         let services = |waiting: usize, backlog: usize| {
             let name = ObjectName { namespace: "shop".to_owned(), name: "web".to_owned() };
             let oldest = WaitingService { name, since: Timestamp::UNIX_EPOCH, why: "its CA is new".to_owned() };
@@ -379,10 +501,10 @@ mod tests {
         assert_eq!(waiting_services(&services(0, BACKLOG)), None);
         let queued = waiting_services(&services(0, BACKLOG + 1));
         assert_eq!(queued, waiting_services(&services(0, 90)));
-        assert_eq!(queued.as_deref(), Some("Services are being issued certificates"));
-        let told = waiting_services(&services(2, 90)).unwrap();
+        assert_eq!(queued.as_deref(), Some("the operator is issuing certificates for Services"));
+        let message = waiting_services(&services(2, 90)).unwrap();
         let longest =
             "2 of 100 Services wait for a certificate; shop/web longest, since 1970-01-01T00:00:00Z: its CA is new";
-        assert_eq!(told, format!("{longest}; Services are being issued certificates"));
+        assert_eq!(message, format!("{longest}; the operator is issuing certificates for Services"));
     }
 }

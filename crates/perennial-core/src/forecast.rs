@@ -1,32 +1,30 @@
-//! What will happen: the planner on a virtual clock, with processes that load everything in the time they are allowed.
+//! The forecast: the planner on a virtual clock, with processes that load every change within their allowed time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::catalog::{BundleInput, Custody, Day, Span, Succession};
-use crate::plan::{Action, Planner, Report, Scope, Step};
+use crate::catalog::{BundleInput, Custody, Day, Succession, USUAL_ROLLOUT};
+use crate::clocks::shifted;
+use crate::plan::{Action, Kind, Planner, Report, Scope, Step};
 use crate::rules::Reason;
 use crate::snapshot::{Held, Slot, Snapshot};
 use crate::trust::CertificateId;
 
-/// How long the rollout of a revision is taken to last.
-const ROLLOUT: Span = Span::minutes(30);
-
-/// What will happen up to an instant.
+/// The expected rotations and expirations of a period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
-    /// From when on.
+    /// The start of the period.
     pub from: Timestamp,
-    /// Until when.
+    /// The end of the period.
     pub to: Timestamp,
-    /// Every certificate that will be issued, in the order of time.
+    /// Every certificate that will be issued, in order of time.
     pub rotations: Vec<Rotation>,
-    /// Everything that ends in that time and that nobody here can renew.
+    /// Every certificate that expires in the period and that Perennial cannot renew.
     pub endings: Vec<Ending>,
-    /// What waits at the end, or is never decided.
+    /// What still waits at the end of the period.
     pub stuck: Vec<String>,
 }
 
@@ -34,39 +32,39 @@ pub struct Forecast {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rotation {
-    /// When, if everything goes as it should.
+    /// The expected time of issue.
     pub at: Timestamp,
-    /// When it must have happened at the latest: the end of the one that it replaces.
+    /// The latest time of issue: when the certificate that it replaces expires.
     pub latest: Option<Timestamp>,
-    /// Where it is kept.
+    /// The place of the certificate.
     pub slot: Slot,
-    /// Its row in the catalog.
+    /// The row of the certificate in the catalog.
     pub row: &'static str,
-    /// Whether it is a signer.
+    /// True for a signer.
     pub is_signer: bool,
-    /// Why.
+    /// Why it is issued.
     pub reason: Reason,
-    /// The static pods that restart because of it, or of what follows from it at once.
+    /// The static pods that this rotation restarts, directly or through the writes that follow at once.
     pub restarts: BTreeSet<String>,
 }
 
-/// Something that ends, and that nobody here can renew.
+/// A certificate that expires and that Perennial cannot renew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
-    /// Its last second.
+    /// The last second of the certificate's validity.
     pub at: Timestamp,
-    /// Its row in the catalog.
+    /// The row of the certificate in the catalog.
     pub row: &'static str,
-    /// Who has the key, if it is a signer.
+    /// Who has the key, for a signer.
     pub custody: Option<Custody>,
 }
 
-/// What will happen from the snapshot on, if nothing else does.
+/// Returns what happens after the snapshot if nothing else changes.
 pub fn forecast(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Forecast {
     let mut future = Future {
         planner,
-        // What could not be written a moment ago is tried again.
+        // The forecast retries writes that have just failed.
         snapshot: Snapshot { blocked: BTreeMap::new(), ..snapshot.clone() },
         loads: BTreeMap::new(),
         forecast: Forecast {
@@ -84,7 +82,7 @@ pub fn forecast(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Fo
 struct Future<'a, 'c> {
     planner: &'a Planner<'c>,
     snapshot: Snapshot,
-    /// When static pods will have loaded what.
+    /// What static pods will load, by time.
     loads: BTreeMap<Timestamp, Vec<Load>>,
     forecast: Forecast,
 }
@@ -139,14 +137,12 @@ impl Future<'_, '_> {
     }
 
     fn schedule(&mut self, step: &Step) {
-        let at = self.snapshot.taken_at + ROLLOUT.scaled(self.snapshot.settings.time_scale);
-        let mut loads: Vec<Load> = match &step.action {
-            Action::Issue(issue) => vec![Load::Secret(issue.slot.clone())],
-            Action::Publish(bundles) => bundles.iter().map(|it| Load::Bundle(it.slot.clone())).collect(),
-            Action::CopySecret(items) => items.iter().map(|it| Load::Secret(it.to.clone())).collect(),
-            Action::CopyBundle(item) => vec![Load::Bundle(item.to.clone())],
-            Action::Retype(_) | Action::Describe(_) => Vec::new(),
+        let at = shifted(self.snapshot.taken_at, USUAL_ROLLOUT.scaled(self.snapshot.time_scale()));
+        let load = |slot: &Slot| match step.kind() {
+            Kind::Secret => Load::Secret(slot.clone()),
+            Kind::ConfigMap => Load::Bundle(slot.clone()),
         };
+        let mut loads: Vec<Load> = step.changes().into_iter().map(load).collect();
         loads.retain(|load| match load {
             Load::Bundle(slot) => self.snapshot.held_bundles.contains_key(slot),
             Load::Secret(slot) => self.snapshot.held_secrets.contains_key(slot),
@@ -187,7 +183,7 @@ fn update(held: Option<&mut Vec<Held>>, members: Option<Vec<CertificateId>>, now
     }
 }
 
-/// What the installation left, and what only its keepers could renew.
+/// Returns the certificates of the installation that expire, and those of signers whose key is outside the cluster.
 fn endings(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Vec<Ending> {
     let wiring = planner.wiring();
     let files = wiring.catalog.rows.iter().filter(|row| row.day == Day::One);
@@ -198,7 +194,7 @@ fn endings(planner: &Planner<'_>, snapshot: &Snapshot, to: Timestamp) -> Vec<End
             endings.push(Ending { at, row: row.id, custody: row.custody });
         }
     }
-    // Signers whose key nobody here has: their certificates are in the bundles of the installation.
+    // Signers whose key is outside the cluster: their certificates are in the bundles of the installation.
     for bundle in wiring.catalog.bundles.iter().filter(|bundle| bundle.day == Day::One) {
         let [BundleInput::History(id)] = bundle.inputs else { continue };
         let Some(row) = wiring.catalog.row(id).filter(|row| row.succession == Succession::Never) else { continue };

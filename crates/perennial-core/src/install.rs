@@ -1,4 +1,4 @@
-//! Day-1: everything that the installation of a cluster makes, decided before the first key exists.
+//! The Day-1 plan: everything that the installation of a cluster creates, decided before the first key exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,46 +12,46 @@ use crate::policy::Usage;
 use crate::spec::Host;
 use crate::warning::{KeyWarning, issue_warnings};
 
-/// What an installation makes, in the order in which it can be made. Files are named below the output directory.
+/// Everything that an installation creates, in a possible order. File names are relative to the output directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstallPlan<'a> {
-    /// Signers before what they sign.
+    /// The certificates, signers before the certificates that they sign.
     pub certificates: Vec<PlannedCertificate<'a>>,
-    /// Bundles as files, each with the certificates in it.
+    /// Bundles as files, each with its certificates.
     pub bundles: Vec<PlannedBundle>,
     /// Kubeconfigs.
     pub kubeconfigs: Vec<PlannedKubeconfig<'a>>,
-    /// Secrets that carry certificates and keys into the cluster.
+    /// Secrets that bring certificates and keys into the cluster.
     pub secrets: Vec<PlannedSecret<'a>>,
-    /// ConfigMaps that carry bundles into the cluster.
+    /// ConfigMaps that bring bundles into the cluster.
     pub config_maps: Vec<PlannedConfigMap>,
-    /// Rows that this cluster does not have, and why.
+    /// Rows that this cluster does not have, and the condition that is not met.
     pub left_out: Vec<(&'a Row, Condition)>,
-    /// What is doubtful about the chosen keys.
+    /// Warnings about the chosen keys.
     pub warnings: Vec<KeyWarning>,
 }
 
-/// A certificate of Day-1.
+/// A Day-1 certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCertificate<'a> {
-    /// Its row.
+    /// The row.
     pub row: &'a Row,
-    /// The row that signs it; none where it signs itself.
+    /// The row of the signer; none for a self-signed certificate.
     pub signer: Option<&'a Row>,
-    /// What to make, and why with this key.
+    /// The specification, and the origin of its key.
     pub issuance: Issuance,
     /// The file of the certificate.
     pub file: String,
-    /// The file of the key; none where the key is forgotten once everything is signed.
+    /// The file of the key; none if the installation deletes the key after signing.
     pub key_file: Option<String>,
-    /// The rows whose certificates stand in the file, its own first.
+    /// The rows whose certificates are in the file, its own first.
     pub chain: Vec<&'static str>,
 }
 
-/// A bundle of Day-1.
+/// A Day-1 bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedBundle {
-    /// Its bundle in the catalog.
+    /// The bundle in the catalog.
     pub id: &'static str,
     /// The file.
     pub file: String,
@@ -59,7 +59,7 @@ pub struct PlannedBundle {
     pub members: Vec<&'static str>,
 }
 
-/// A kubeconfig of Day-1.
+/// A Day-1 kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedKubeconfig<'a> {
     /// The row whose certificate it presents.
@@ -74,7 +74,7 @@ pub struct PlannedKubeconfig<'a> {
     pub trusts: Vec<&'static str>,
 }
 
-/// A Secret that carries a certificate and its key into the cluster.
+/// A Secret that brings a certificate and its key into the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSecret<'a> {
     /// The Secret.
@@ -83,11 +83,11 @@ pub struct PlannedSecret<'a> {
     pub file: String,
     /// The Day-1 row in it.
     pub row: &'a Row,
-    /// Who owns it from then on.
+    /// The owner in the running cluster.
     pub owner: Component,
 }
 
-/// A ConfigMap that carries a bundle into the cluster.
+/// A ConfigMap that brings a bundle into the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedConfigMap {
     /// The ConfigMap and the key in it.
@@ -96,14 +96,14 @@ pub struct PlannedConfigMap {
     pub file: String,
     /// The rows whose certificates are in it, in order.
     pub members: Vec<&'static str>,
-    /// Who owns it from then on.
+    /// The owner in the running cluster.
     pub owner: Component,
 }
 
 /// The port of the API server in kubeconfigs.
 const API_PORT: u16 = 6443;
 
-/// Decides what the installation of a cluster makes. `conditions` says what kind of cluster it is.
+/// Returns what the installation of a cluster creates. `conditions` describes the kind of cluster.
 pub fn plan<'a>(now: &Circumstances<'a>, conditions: &BTreeSet<Condition>) -> Result<InstallPlan<'a>, IssuanceError> {
     let catalog = now.catalog;
     let day1 = || catalog.rows.iter().filter(|row| row.day == Day::One);
@@ -140,7 +140,7 @@ pub fn plan<'a>(now: &Circumstances<'a>, conditions: &BTreeSet<Condition>) -> Re
 
 fn plan_certificate<'a>(row: &'a Row, signer: Option<&'a Row>, issuance: Issuance) -> PlannedCertificate<'a> {
     let keep_key = row.custody != Some(Custody::Discarded);
-    // Clients that know an older or a newer signer find out from a server's chain whom it belongs to.
+    // The chain of a server contains its signer, for clients with an older or newer signer.
     let behind = signer.filter(|_| row.usage == Usage::Serving).map(|signer| signer.id);
     PlannedCertificate {
         row,
@@ -182,12 +182,12 @@ fn plan_secret<'a>(catalog: &Catalog, row: &'a Row) -> Option<PlannedSecret<'a>>
     catalog.secret_of(row).map(|object| PlannedSecret { object, file: manifest("secret", object), row, owner })
 }
 
-/// Kind, namespace and name, as one can guess it.
+/// Returns a predictable file name: kind, namespace and name.
 fn manifest(kind: &str, object: Object) -> String {
     format!("manifests/{kind}-{}-{}.yaml", object.namespace, object.name)
 }
 
-/// The bundles of Day-1 as files, and the ConfigMaps that repeat them.
+/// Returns the Day-1 bundles as files, and the ConfigMaps with the same content.
 fn plan_bundles(catalog: &Catalog, made: &BTreeSet<&str>) -> (Vec<PlannedBundle>, Vec<PlannedConfigMap>) {
     let mut members_of: BTreeMap<&str, Vec<&'static str>> = BTreeMap::new();
     let (mut bundles, mut config_maps) = (Vec::new(), Vec::new());
@@ -212,7 +212,7 @@ fn plan_bundles(catalog: &Catalog, made: &BTreeSet<&str>) -> (Vec<PlannedBundle>
     (bundles, config_maps)
 }
 
-/// The Day-2 bundles of the adopted signers, so that the new cluster trusts them from its first moment.
+/// Returns the Day-2 bundles of the adopted signers, so that the new cluster trusts them from the start.
 fn plan_adopted_bundles(catalog: &Catalog, made: &BTreeSet<&str>) -> Vec<PlannedConfigMap> {
     let adopted = |id: &str| {
         let adopts = |row: &&Row| matches!(row.succession, Succession::AdoptedBy(heir) if heir == id);
@@ -239,19 +239,19 @@ fn plan_config_map(place: ConfigMapKey, members: Vec<&'static str>, owner: Compo
 }
 
 impl PlannedCertificate<'_> {
-    /// The logical name of what signs it; its own where it signs itself.
+    /// Returns the logical name of its signer; its own for a self-signed certificate.
     pub fn signer_name(&self) -> &'static str {
         self.signer.unwrap_or(self.row).certificate
     }
 }
 
 impl InstallPlan<'_> {
-    /// The logical names of the certificates whose keys are forgotten.
+    /// Returns the logical names of the certificates whose keys are deleted.
     pub fn forgotten_keys(&self) -> impl Iterator<Item = &'static str> {
         self.certificates.iter().filter(|planned| planned.key_file.is_none()).map(|planned| planned.row.certificate)
     }
 
-    /// All files that hold a certificate.
+    /// Returns all files that contain a certificate.
     pub fn files_of(&self, planned: &PlannedCertificate<'_>) -> Vec<String> {
         let is_same = |row: &Row| row.id == planned.row.id;
         let kubeconfigs = self.kubeconfigs.iter().filter(|it| is_same(it.row)).map(|it| it.file.clone());
@@ -269,6 +269,7 @@ mod tests {
 
     use super::*;
     use crate::catalog::{ClusterFacts, TimeScale};
+    use crate::clocks::Clocks;
     use crate::policy::Policy;
 
     fn cluster() -> ClusterFacts {
@@ -285,8 +286,13 @@ mod tests {
     fn planned_for<'a>(cluster: &'a ClusterFacts, conditions: &[Condition]) -> Result<InstallPlan<'a>, IssuanceError> {
         static POLICY: Policy = Policy { defaults: None, categories: BTreeMap::new(), overrides: BTreeMap::new() };
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
-        let circumstances =
-            Circumstances { catalog: Catalog::builtin(), cluster, policy: &POLICY, now, scale: TimeScale::FULL };
+        let circumstances = Circumstances {
+            catalog: Catalog::builtin(),
+            cluster,
+            policy: &POLICY,
+            clocks: Clocks::one(now),
+            scale: TimeScale::FULL,
+        };
         plan(&circumstances, &conditions.iter().copied().collect())
     }
 
@@ -424,12 +430,12 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_root_is_forgotten_and_no_other() {
+    fn only_the_key_of_the_root_is_deleted() {
         assert_eq!(planned(&[]).forgotten_keys().collect::<Vec<_>>(), ["root-ca"]);
     }
 
     #[test]
-    fn a_server_has_its_signer_behind_it_and_others_do_not() {
+    fn only_a_serving_certificate_has_its_signer_in_its_chain() {
         let plan = planned(&[Condition::BareMetal]);
         let chains = plan.certificates.iter().filter(|it| it.chain.len() > 1);
         check(
@@ -445,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_not_bare_metal_has_no_ironic_and_says_so() {
+    fn a_cluster_that_is_not_bare_metal_leaves_out_ironic() {
         let names = |plan: &InstallPlan<'_>| plan.certificates.iter().map(|it| it.row.certificate).collect::<Vec<_>>();
         assert!(names(&planned(&[Condition::BareMetal])).contains(&"ironic-server"));
         assert!(!names(&planned(&[])).contains(&"ironic-server"));

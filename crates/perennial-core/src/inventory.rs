@@ -1,48 +1,47 @@
-//! What there is: every certificate of a cluster, when it is replaced and why, and whether its key is what the policy asks for.
+//! The inventory: every certificate of a cluster, its next rotation, and whether its key follows the policy.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::catalog::index::{identity, instances};
 use crate::catalog::{Catalog, Day, Instance, Row};
 use crate::plan::{Action, Pending, Planner, Report};
 use crate::policy::{Policy, Resolved};
-use crate::rules::{Observed, SecretState, Timing, Waiting};
-use crate::snapshot::{Slot, Snapshot};
-use crate::wiring::{identity, instances};
+use crate::rules::{Timing, Waiting};
+use crate::snapshot::{Observed, SecretState, Slot, Snapshot};
 
-/// A certificate that should be there.
+/// A certificate that the cluster should have.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// Its row.
+    /// The row of the certificate.
     pub row: &'a Row,
-    /// Which of the row's certificates.
+    /// Which of the row's certificates this is.
     pub instance: Instance,
-    /// Where it is kept.
+    /// The place of the certificate.
     pub slot: Slot,
-    /// What was found there.
+    /// The observed Secret.
     pub found: &'a Observed<SecretState>,
-    /// When it is replaced, if nothing happens before; none where nobody knows, because it waits for something that takes as long as
-    /// it takes.
+    /// The next rotation, if nothing happens before; none if the certificate waits for something without a known end.
     pub next_rotation: Option<NextRotation>,
-    /// Why it is not replaced although it is due.
+    /// Why the certificate is not replaced although it is due.
     pub waiting: Option<&'a Waiting>,
-    /// The key that the policy asks for; none where nobody knows the policy.
+    /// The key that the policy asks for; none if the policy is unknown.
     pub wanted: Option<Resolved>,
 }
 
-/// When a certificate is replaced, and why then.
+/// When and why a certificate is replaced next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NextRotation {
-    /// When; where it waits, at the latest.
+    /// The time of the rotation; for a certificate that waits, the latest time.
     pub at: Timestamp,
-    /// Why then.
+    /// Why the certificate is replaced then.
     pub reason: String,
 }
 
-/// Every certificate of the running cluster, in the order of the catalog.
+/// Returns every certificate of the running cluster, in the order of the catalog.
 pub fn inventory<'a>(planner: &Planner<'a>, snapshot: &'a Snapshot, report: &'a Report) -> Vec<Entry<'a>> {
     let catalog: &'a Catalog = planner.wiring().catalog;
-    let policy = match &snapshot.policy {
+    let policy = match snapshot.key_policy() {
         Observed::Present(policy) => Some(policy.clone()),
         Observed::Absent => Some(Policy::default()),
         Observed::Unreadable { .. } | Observed::Unknown { .. } => None,
@@ -65,7 +64,7 @@ fn wanted(catalog: &Catalog, policy: &Policy, row: &Row) -> Resolved {
     catalog.key_of(policy, row)
 }
 
-/// Returns when a certificate is replaced: now, when what it waits for has ended, or when its time comes.
+/// Returns when a certificate is replaced: now, at the end of its wait, or at its refresh time.
 pub fn next_rotation(
     snapshot: &Snapshot,
     report: &Report,
@@ -79,7 +78,7 @@ pub fn next_rotation(
     if let Some(reason) = issued_now {
         return Some(NextRotation { at: report.at, reason });
     }
-    // What is valid later or only described otherwise stays as it is.
+    // A certificate that only waits for its validity, or for its labels and annotations, is not replaced.
     let is_due = |pending: &&Pending| {
         pending.slot == *slot && !matches!(pending.waiting, Waiting::Validity { .. } | Waiting::Contested { .. })
     };
@@ -88,8 +87,8 @@ pub fn next_rotation(
         return pending.waiting.until().map(|at| NextRotation { at, reason });
     }
     let state = snapshot.secrets.get(slot)?.present()?;
-    let row = &snapshot.settings.lived(row);
-    let timing = Timing::of(row, &identity(row, instance), state, snapshot.settings.time_scale);
+    let row = &snapshot.with_validity_override(row);
+    let timing = Timing::of(row, &identity(row, instance), state, snapshot.time_scale(), snapshot.taken_at);
     let (at, reason) =
         [(timing.refresh_at, "refresh"), (timing.eighty_percent_at, "80% of validity")].into_iter().min()?;
     (at < Timestamp::MAX).then(|| NextRotation { at, reason: reason.to_owned() })

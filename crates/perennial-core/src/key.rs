@@ -1,11 +1,11 @@
-//! Which kinds of key exist, and how strong each is.
+//! The kinds of keys, and the strength of each.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of key pair: what a plan carries where an implementation would carry a key.
+/// A kind of key pair. A plan contains this instead of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum KeySpec {
@@ -48,7 +48,7 @@ impl KeySpec {
         KeySpec::Ecdsa(Curve::P521),
     ];
 
-    /// What is used where no policy says otherwise.
+    /// The kind of key without a policy.
     pub const PLATFORM_DEFAULT: KeySpec = KeySpec::Rsa(RsaSize::B2048);
 
     /// `RSA` or `ECDSA`, as the PKI resource and the metrics spell it.
@@ -133,7 +133,7 @@ impl fmt::Display for KeySpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown kind of key {found:?}: accepted are RSA 2048, RSA 3072, RSA 4096, ECDSA P256, ECDSA P384, ECDSA P521")]
 pub struct ParseKeySpecError {
-    /// What stood there.
+    /// The text that was found.
     pub found: String,
 }
 
@@ -166,7 +166,6 @@ impl TryFrom<String> for KeySpec {
 mod tests {
     use super::*;
 
-    /// P13, P14.
     #[test]
     fn keys_are_ordered_by_the_strength_that_nist_gives_them() {
         let strength = |key: &str| key.parse::<KeySpec>().unwrap().strength();
@@ -175,7 +174,7 @@ mod tests {
         assert_eq!(strength("RSA 3072"), strength("ECDSA P256"));
     }
 
-    /// P12: what is unknown is none.
+    /// Unknown sizes and curves are rejected.
     #[test]
     fn a_kind_of_key_in_parts() {
         let parts = |key: KeySpec| (key.algorithm(), key.key_size(), key.curve().map(Curve::name));
@@ -200,9 +199,9 @@ mod tests {
         }
     }
 
-    /// P12, P13: a size of 1024 bits cannot even be asked for.
+    /// The type has no value for a size of 1024 bits.
     #[test]
-    fn a_kind_of_key_survives_its_text() {
+    fn a_kind_of_key_round_trips_through_its_text() {
         for key in KeySpec::ALL {
             assert_eq!(key.to_string().parse(), Ok(key));
         }

@@ -1,14 +1,15 @@
-//! What Perennial decides, as pure functions over data: no clock, no randomness, no keys, no files, no network.
+//! The decisions of Perennial, as pure functions over data.
 //!
-//! Everything that a decision needs, the instant included, is an argument. See `ARCHITECTURE.md`.
+//! This crate has no clock, no randomness, no keys, no files and no network. Everything that a decision needs is an
+//! argument, including the current time. See `ARCHITECTURE.md`.
 
+pub mod annotations;
 pub mod campaign;
 pub mod catalog;
+pub mod clocks;
 pub mod conditions;
-pub mod consumers;
-pub mod distrust;
+pub mod description;
 pub mod forecast;
-pub mod injection;
 pub mod install;
 pub mod inventory;
 pub mod issuance;
@@ -18,11 +19,12 @@ pub mod plan;
 pub mod policy;
 pub mod rules;
 pub mod service_ca;
-pub mod serving;
 pub mod simulate;
 pub mod snapshot;
 pub mod spec;
 pub mod trust;
 pub mod verify;
 pub mod warning;
-pub mod wiring;
+
+// Other crates name these without their folder.
+pub use service_ca::{consumers, distrust, injection, reloads, serving};

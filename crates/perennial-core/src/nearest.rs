@@ -1,33 +1,36 @@
-//! The names that were probably meant.
+//! Suggestions for a misspelled name.
 
-/// Returns the names that are nearest to what was found, each once, the nearest first. One that contains what was found is nearer
-/// than any that does not.
+use std::collections::BTreeSet;
+
+use strsim::levenshtein;
+
+/// Returns the names that are similar to `found`, each once, the most similar first. A name that contains `found` comes before
+/// all others.
+///
+/// If `found` has no namespace, names of objects are also compared without their namespace.
 pub fn closest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>, count: usize) -> Vec<&'n str> {
-    let rank = |name: &'n str| (found.is_empty() || !name.contains(found), distance(found, name), name);
-    let ranked: std::collections::BTreeSet<(bool, usize, &str)> = names.into_iter().map(rank).collect();
+    let rank = |name: &'n str| {
+        let is_part = LEAST_PART <= found.chars().count() && name.contains(found);
+        let own = name.split_once('/').map_or(name, |(_, own)| if found.contains('/') { name } else { own });
+        let distance = levenshtein(found, name).min(levenshtein(found, own));
+        (is_part || is_near(found, distance)).then_some((!is_part, distance, name))
+    };
+    let ranked: BTreeSet<(bool, usize, &str)> = names.into_iter().filter_map(rank).collect();
     ranked.into_iter().take(count).map(|(_, _, name)| name).collect()
 }
 
-/// The name that is nearest to what was found, if it is near: at most a third of it differs, or two characters.
+/// Returns the name that is most similar to `found`, if any is similar enough.
 pub fn nearest<'n>(found: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let near = names.into_iter().map(|name| (distance(found, name), name));
-    near.filter(|(distance, _)| *distance <= (found.chars().count() / 3).max(2)).min().map(|(_, name)| name)
+    let near = names.into_iter().map(|name| (levenshtein(found, name), name));
+    near.filter(|(distance, _)| is_near(found, *distance)).min().map(|(_, name)| name)
 }
 
-/// How many characters must be added, removed or changed to make one of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    // For what was read of the one so far: the distance to each beginning of the other.
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (number, found) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], number + 1);
-        for (position, wanted) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(found != *wanted);
-            diagonal = row[position + 1];
-            row[position + 1] = changed.min(diagonal + 1).min(row[position] + 1);
-        }
-    }
-    row[other.len()]
+/// The shortest part of a name that counts: too many names contain shorter ones.
+const LEAST_PART: usize = 3;
+
+/// Returns true if at most a third of `found` differs, or two characters.
+fn is_near(found: &str, distance: usize) -> bool {
+    distance <= (found.chars().count() / 3).max(2)
 }
 
 #[cfg(test)]
@@ -35,26 +38,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_of_two_names() {
-        for (one, other, expected) in
-            [("", "", 0), ("etcd", "etcd", 0), ("etdc", "etcd", 2), ("ectd-signer", "etcd-signer", 2), ("", "abc", 3)]
-        {
-            assert_eq!((distance(one, other), distance(other, one)), (expected, expected), "{one:?} and {other:?}");
-        }
-        assert_eq!(distance("kubelet-clients", "kubelet-client"), 1);
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
-
-    #[test]
     fn the_closest_names_come_first_and_once() {
         let names = ["etcd-signer", "etcd-server", "etcd-signer", "shop/web-tls", "shop/api-tls", "signing-key"];
-        assert_eq!(closest("etcd-singer", names, 3), ["etcd-signer", "etcd-server", "signing-key"]);
-        assert_eq!(closest("web-tl", names, 2), ["shop/web-tls", "shop/api-tls"]);
-        assert_eq!(closest("x", ["a"], 3), ["a"]);
+        assert_eq!(closest("etcd-singer", names, 3), ["etcd-signer", "etcd-server"]);
+        assert_eq!(closest("web-tl", names, 2), ["shop/web-tls"]);
+        assert_eq!(closest("wbe-tls", names, 2), ["shop/web-tls"], "without its namespace");
+        assert_eq!(closest("shop/wbe-tls", names, 1), ["shop/web-tls"]);
+        assert_eq!(closest("etcd", names, 3), ["etcd-server", "etcd-signer"], "it is a part of both");
     }
 
     #[test]
-    fn only_what_is_near_was_meant() {
+    fn names_that_are_far_are_not_among_the_closest() {
+        let names = ["client-ca", "ironic-server", "csr-signer", "shop/web-tls"];
+        for far in ["nonsense-xyz", "shop/ca", "ca", "x", ""] {
+            assert_eq!(closest(far, names, 3), Vec::<&str>::new(), "{far}");
+        }
+    }
+
+    #[test]
+    fn only_a_similar_name_is_suggested() {
         let names = ["etcd-signer", "etcd-metric-signer", "signing-key"];
         assert_eq!(nearest("etcd-singer", names), Some("etcd-signer"));
         assert_eq!(nearest("etcd-metrics-signer", names), Some("etcd-metric-signer"));

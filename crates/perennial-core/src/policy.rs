@@ -1,4 +1,4 @@
-//! Which key a certificate gets: by its name, its category, the defaults, or the platform.
+//! The key policy: the kind of key that a certificate gets, by its name, its category, the defaults or the platform.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::KeySpec;
 
-/// The PKI policy of a cluster, parsed. An empty one leaves everything to the platform.
+/// The parsed PKI policy of a cluster. An empty policy means the platform's default for every certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// For every certificate that nothing more specific names.
+    /// The key of every certificate without a more specific entry.
     pub defaults: Option<KeySpec>,
-    /// For all certificates of a category.
+    /// The key of all certificates of a category.
     pub categories: BTreeMap<Category, KeySpec>,
-    /// For single well-known certificates.
+    /// The key of single well-known certificates.
     pub overrides: BTreeMap<String, KeySpec>,
 }
 
@@ -32,8 +32,9 @@ pub enum Category {
     Client,
 }
 
-/// What a certificate is technically for. The catalog lists the category of every certificate, of a dual-use one too:
-/// the category decides its key.
+/// The key usage of a certificate.
+///
+/// Its category, which decides its key, is listed in the catalog, also for a certificate with two usages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Usage {
@@ -47,12 +48,12 @@ pub enum Usage {
     Peer,
 }
 
-/// The answer of [`Policy::resolve`].
+/// The result of [`Policy::resolve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     /// The key to generate.
     pub key: KeySpec,
-    /// The level of the policy that said so.
+    /// The level of the policy that chose the key.
     pub source: PolicySource,
 }
 
@@ -115,12 +116,12 @@ impl Category {
 }
 
 impl Usage {
-    /// Whether certificates of this usage present themselves as servers.
+    /// Returns true if servers present certificates of this usage.
     pub fn serves(self) -> bool {
         matches!(self, Usage::Serving | Usage::Peer)
     }
 
-    /// Whether certificates of this usage present themselves as clients.
+    /// Returns true if clients present certificates of this usage.
     pub fn connects(self) -> bool {
         matches!(self, Usage::Client | Usage::Peer)
     }
@@ -179,7 +180,6 @@ mod tests {
         assert_eq!(format!("{} from {}", resolved.key, resolved.source), expected, "{name} under {words:?}");
     }
 
-    /// P07, P09, P10.
     #[test]
     fn the_most_specific_level_wins() {
         let all = "defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521";
@@ -201,7 +201,6 @@ mod tests {
         assert_eq!(policy.resolve(None, Category::Serving).source, PolicySource::Category);
     }
 
-    /// P08.
     #[test]
     fn the_key_of_a_dual_use_certificate_follows_its_listed_category() {
         let name = "etcd-peer-server";

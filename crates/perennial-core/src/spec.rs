@@ -1,4 +1,4 @@
-//! A certificate that is to be made, completely described: whoever makes it decides nothing.
+//! The complete specification of a certificate to issue. The issuing code decides nothing.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::key::KeySpec;
 use crate::policy::Usage;
 
-/// Everything about a certificate but its key, its serial number and its signature.
+/// Everything about a certificate except its key, its serial number and its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateSpec {
-    /// Who it is.
+    /// The subject.
     pub subject: SubjectSpec,
-    /// What it is for: decides the CA flag, key usage and extended key usage.
+    /// The usage, which decides the CA flag, key usage and extended key usage.
     pub usage: Usage,
-    /// The names it serves: the subject alternative names, in this order.
+    /// The subject alternative names, in this order.
     pub hosts: Vec<Host>,
-    /// From when to when.
+    /// The validity.
     pub validity: Validity,
     /// The kind of key to generate for it.
     pub key: KeySpec,
@@ -30,9 +30,9 @@ pub struct CertificateSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SubjectSpec {
-    /// Written from its parts.
+    /// A new subject, written from its parts.
     New(Subject),
-    /// The DER of one that exists, kept byte for byte: some verifiers compare bytes.
+    /// The DER of an existing subject, kept byte for byte: some verifiers compare bytes.
     Kept(Vec<u8>),
 }
 
@@ -51,14 +51,14 @@ pub struct Subject {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Host {
-    /// A DNS name, perhaps with a leading `*.` label. An IP address as text is possible, for the
-    /// few old clients that look for it there.
+    /// A DNS name, perhaps with a leading `*.` label. May be an IP address in text form, for the
+    /// few old clients that look for it among the DNS names.
     Dns(String),
     /// An IP address.
     Ip(IpAddr),
 }
 
-/// The first and the last second of a certificate's life, both whole seconds.
+/// The first and the last second of a certificate's validity, both whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Validity {
@@ -73,7 +73,7 @@ pub struct Validity {
 pub struct Extension {
     /// The dotted object identifier.
     pub oid: String,
-    /// Whether who does not know it must refuse the certificate.
+    /// True if a verifier that does not know the extension must reject the certificate.
     pub critical: bool,
     /// The DER inside the extension's OCTET STRING.
     pub value: Vec<u8>,
@@ -93,7 +93,7 @@ impl Subject {
 }
 
 impl Host {
-    /// An IP address where the text is one, else a DNS name.
+    /// Returns an IP address if the text is one, else a DNS name.
     pub fn parse(text: &str) -> Host {
         match text.parse() {
             Ok(ip) => Host::Ip(ip),
@@ -112,7 +112,7 @@ impl fmt::Display for Host {
 }
 
 impl Validity {
-    /// Whether `at` lies within, both ends included.
+    /// Returns true if the certificate is valid at `at`; both ends are included.
     pub fn contains(&self, at: Timestamp) -> bool {
         self.not_before <= at && at <= self.not_after
     }

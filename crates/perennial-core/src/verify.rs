@@ -1,4 +1,4 @@
-//! The trust matrix of a snapshot: every edge, whether it holds, until when, and how that is known.
+//! The trust matrix of a snapshot: whether each edge holds, until when, and on which evidence.
 
 use std::sync::Arc;
 
@@ -6,34 +6,34 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::catalog::Purpose;
+use crate::catalog::index::presented_slot;
 use crate::plan::{Draft, Planner, every_edge, states};
 use crate::snapshot::{Slot, Snapshot};
 use crate::trust::{Broken, CertificateFacts, CertificateId, EdgeState, Evidence, Version};
-use crate::wiring::presented_slot;
 
-/// An edge with one certificate of its row.
+/// An edge, checked for one certificate of its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Checked {
-    /// What people call it.
+    /// The name of the edge.
     pub edge: String,
-    /// Who verifies.
+    /// The verifier.
     pub verifier: &'static str,
-    /// What the verifier reads.
+    /// The place of the bundle that the verifier reads.
     pub trust: Slot,
-    /// Who presents.
+    /// The presenter.
     pub presenter: &'static str,
-    /// What the presenter reads.
+    /// The place of the certificate that the presenter reads.
     pub presented: Slot,
-    /// The row of what is presented.
+    /// The row of the presented certificate.
     pub row: &'static str,
-    /// What for.
+    /// The purpose of the presented certificate.
     pub purpose: Purpose,
-    /// Whether it holds.
+    /// Whether the edge holds.
     pub state: State,
-    /// How it is known what both sides hold: the weakest that any of it rests on.
+    /// The weakest evidence about the versions that both sides hold.
     pub evidence: Evidence,
-    /// How many versions of the trust are in use, and how many of what is presented.
+    /// The number of bundle versions and of certificate versions in use.
     pub versions: (usize, usize),
 }
 
@@ -41,30 +41,30 @@ pub struct Checked {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
-    /// With every version in use.
+    /// Every version of the bundle in use accepts every version of the certificate in use.
     Holds {
-        /// The last second of the path that ends first, each pair taking its best path.
+        /// The last second at which all pairs of versions have a valid path.
         until: Timestamp,
-        /// The certificate on that path that ends then.
+        /// The certificate that expires then.
         limited_by: Option<CertificateId>,
     },
-    /// Somebody refuses somebody.
+    /// At least one version of the bundle rejects a version of the certificate.
     Broken(Broken),
-    /// There is nothing to trust or nothing to present.
+    /// The bundle or the certificate does not exist.
     Nothing,
-    /// One side of it could not be looked at.
+    /// The bundle or the certificate could not be read.
     Unknown {
-        /// Which.
+        /// The object that could not be read.
         object: String,
-        /// Why.
+        /// The error.
         why: String,
     },
 }
 
-/// Every edge of the cluster, in the order of the catalog.
+/// Returns every edge of the cluster, in the order of the catalog.
 pub fn verify(planner: &Planner<'_>, snapshot: &Snapshot) -> Vec<Checked> {
     let wiring = planner.wiring();
-    let draft = Draft::new(snapshot);
+    let draft = Draft::to_report(snapshot);
     let mut checked = Vec::new();
     for touched in every_edge(wiring, &draft) {
         let edge = &wiring.edges()[touched.edge];
@@ -109,7 +109,7 @@ fn judge(state: &EdgeState, now: Timestamp) -> State {
     }
 }
 
-/// What ends then and was still in use: a signer rather than what it signed, which ends with it.
+/// Returns the certificate that expires then and is still in use: the signer, if signer and leaf expire together.
 fn limit(state: &EdgeState, until: Timestamp) -> Option<CertificateId> {
     let ends = |it: &&Arc<CertificateFacts>| it.validity.not_after == until;
     let in_use = |versions: &'_ [Version]| -> Vec<Arc<CertificateFacts>> {
@@ -123,7 +123,7 @@ fn limit(state: &EdgeState, until: Timestamp) -> Option<CertificateId> {
     signer.or(leaf).or_else(|| bundles.iter().find(ends)).map(|it| it.id.clone())
 }
 
-/// The last second before it breaks by itself. A version that goes out of use before it ends limits nothing.
+/// Returns the last second before the edge breaks by itself. A version that goes out of use before it expires sets no limit.
 fn holds_until(state: &EdgeState, now: Timestamp) -> Timestamp {
     let mut instants: Vec<Timestamp> = state.instants().filter(|at| now < *at).collect();
     instants.sort_unstable();

@@ -1,4 +1,4 @@
-//! What an administrator should hear about a policy that is valid and yet doubtful.
+//! Warnings about a key policy that is valid but questionable.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use crate::catalog::{Catalog, Row, Span};
 use crate::key::{KeySpec, RsaSize};
 use crate::policy::{Category, Policy, PolicySource, Usage};
 
-/// Something doubtful about a certificate's key. It is made all the same.
+/// A questionable key of a certificate. The certificate is issued nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyWarning {
-    /// A 112-bit key for a certificate that lives ten years or longer.
+    /// A key of 112-bit strength for a certificate with a validity of ten years or more.
     WeakForItsLife {
         /// The certificate.
         certificate: String,
         /// Its key.
         key: KeySpec,
-        /// How long it lives.
+        /// The validity of the certificate.
         validity: Span,
     },
-    /// Whoever breaks the signer can forge the certificate, so its own strength buys nothing.
+    /// The key is stronger than the signer's key. An attacker who breaks the signer can forge the certificate.
     StrongerThanSigner {
         /// The certificate.
         certificate: String,
@@ -29,7 +29,7 @@ pub enum KeyWarning {
         /// The signer's key.
         signer_key: KeySpec,
     },
-    /// A certificate for servers and clients follows its listed category, and the other one asks for a stronger key.
+    /// The key of a certificate for servers and clients follows its listed category, but the other category asks for a stronger key.
     OtherCategoryAsksForMore {
         /// The certificate.
         certificate: String,
@@ -39,22 +39,22 @@ pub enum KeyWarning {
         category: Category,
         /// The other category.
         other: Category,
-        /// What the policy asks for there.
+        /// The key that the policy asks for in the other category.
         other_key: KeySpec,
     },
 }
 
-/// NIST SP 800-57 part 1 ends the use of 112-bit strength with 2030, within the life of such a certificate.
+/// NIST SP 800-57 part 1 disallows 112-bit strength after 2030, within the validity of such a certificate.
 const LONG_LIFE: Span = Span::days(3650);
 
-/// Returns what is doubtful about the key that a policy asks for in a row, if its signer has what the policy asks for.
+/// Returns the warnings about the key that a policy asks for in a row. Assumes that the signer's key follows the policy too.
 pub fn policy_warnings(catalog: &Catalog, policy: &Policy, row: &Row) -> Vec<KeyWarning> {
     let signer = catalog.signer_of(row).map(|signer| catalog.key_of(policy, signer).key);
     issue_warnings(catalog, policy, row, catalog.key_of(policy, row).key, row.validity, signer)
 }
 
-/// Returns what is doubtful about a certificate of a row that is issued with this key, for this long, by a signer with
-/// this key (none: it signs itself).
+/// Returns the warnings about a certificate of a row that is issued with this key and validity, by a signer with `signer_key`
+/// (none for a self-signed certificate).
 pub fn issue_warnings(
     catalog: &Catalog,
     policy: &Policy,
@@ -86,7 +86,7 @@ pub fn issue_warnings(
     warnings
 }
 
-/// Returns the category of the other use of a certificate that is listed in one of the two.
+/// Returns the other category of a certificate for servers and clients.
 fn other_category(usage: Usage, listed: Category) -> Option<Category> {
     match (usage, listed) {
         (Usage::Peer, Category::Serving) => Some(Category::Client),
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::catalog::Day;
 
-    /// The row of the running cluster.
+    /// Returns the row of the running cluster.
     fn row(certificate: &str) -> &'static Row {
         let catalog = Catalog::builtin();
         let rows = catalog.rows_of(catalog.certificate(certificate).unwrap());

@@ -1,4 +1,5 @@
-//! Who asks for metrics, and whether they may: the cluster is asked, as its own components do it.
+//! Authenticates and authorizes the clients that read metrics, with TokenReview and SubjectAccessReview, as other cluster
+//! components do.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,64 +9,117 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube_client::api::PostParams;
 use kube_client::{Api, Client, Error};
+use perennial_core::clocks::shifted;
 use perennial_x509::digest;
 
 use crate::pass::Clock;
 
-/// Asks a cluster about callers.
+/// Authenticates and authorizes clients with the API of a cluster.
 pub struct Callers {
     client: Client,
     clock: Clock,
-    /// By the digest of the token: nobody needs the token itself.
-    known: Remembered<[u8; 32], Caller>,
-    allowed: Remembered<(Caller, String), ()>,
+    /// The clients by the digest of their token; the token itself is not needed. `None` is a token that the cluster rejected.
+    known: Remembered<[u8; 32], Option<Caller>>,
+    allowed: Remembered<(Caller, String), bool>,
+    /// The tokens that the cluster accepted within the last hour. The operator asks the cluster about them even if the budget for
+    /// unknown tokens is used up.
+    accepted: Remembered<[u8; 32], ()>,
+    budget: Mutex<Budget>,
 }
 
-/// Somebody whom the cluster knows.
+/// The reason why a client is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum Unknown {
+    /// The request to the cluster failed.
+    #[error("{}", crate::brief(.0))]
+    Failed(#[from] Error),
+    /// The budget for unknown tokens is used up.
+    #[error("more than {PER_WINDOW} unknown tokens within {} seconds: the cluster is not asked about more", WINDOW.as_secs())]
+    TooMany,
+}
+
+/// The number of requests to the cluster about unknown tokens in the current window.
+#[derive(Debug, Default)]
+struct Budget {
+    since: Option<Timestamp>,
+    asked: usize,
+}
+
+const PER_WINDOW: usize = 30;
+const WINDOW: SignedDuration = SignedDuration::from_secs(10);
+
+impl Budget {
+    /// Takes one request from the budget. Returns false if none is left.
+    fn take(&mut self, now: Timestamp) -> bool {
+        // If the clock was set back, a new window begins.
+        let is_over = |since: Timestamp| now < since || WINDOW <= since.duration_until(now);
+        if self.since.is_none_or(is_over) {
+            *self = Budget { since: Some(now), asked: 0 };
+        }
+        self.asked += 1;
+        self.asked <= PER_WINDOW
+    }
+}
+
+/// A client that the cluster has authenticated.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Caller {
-    /// The name.
+    /// The user name.
     pub name: String,
-    /// What tells it apart from somebody who had the same name before.
+    /// The uid, which distinguishes the user from an earlier user with the same name.
     pub uid: Option<String>,
-    /// The groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
-    /// What else the cluster knows; it may allow less because of it.
+    /// The extra attributes of the user. The cluster may allow less because of them.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Callers {
-    /// Of this cluster.
+    /// Returns the callers of this cluster, with empty caches and a full budget.
     pub fn new(client: Client, clock: Clock) -> Callers {
-        Callers { client, clock, known: Remembered::default(), allowed: Remembered::default() }
+        Callers {
+            client,
+            clock,
+            known: Remembered::default(),
+            allowed: Remembered::default(),
+            accepted: Remembered::default(),
+            budget: Mutex::default(),
+        }
     }
 
-    /// Whose token it is, if anybody's.
-    pub async fn who(&self, token: &str) -> Result<Option<Caller>, Error> {
+    /// Returns the client that a token belongs to; none if the cluster rejects the token.
+    pub async fn who(&self, token: &str) -> Result<Option<Caller>, Unknown> {
         let (key, now) = (digest::sha256(token.as_bytes()), (self.clock)());
         if let Some(caller) = self.known.get(&key, now) {
-            return Ok(Some(caller));
+            return Ok(caller);
+        }
+        let was_accepted = self.accepted.get(&key, now).is_some();
+        if !was_accepted && !self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(now) {
+            return Err(Unknown::TooMany);
         }
         let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
         let review = TokenReview { spec, ..TokenReview::default() };
         let api = Api::<TokenReview>::all(self.client.clone());
         let status = api.create(&PostParams::default(), &review).await?.status.unwrap_or_default();
-        let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else { return Ok(None) };
-        let caller = Caller {
+        let user = status.user.filter(|_| status.authenticated == Some(true));
+        let caller = user.map(|user| Caller {
             name: user.username.unwrap_or_default(),
             uid: user.uid,
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
-        };
+        });
+        if caller.is_some() {
+            self.accepted.keep_for(ACCEPTED_FOR, key, (), now);
+        }
         self.known.keep(key, caller.clone(), now);
-        Ok(Some(caller))
+        Ok(caller)
     }
 
-    /// Whether they may read this path.
+    /// True if the client may read this path.
     pub async fn may_read(&self, caller: &Caller, path: &str) -> Result<bool, Error> {
         let (key, now) = ((caller.clone(), path.to_owned()), (self.clock)());
-        if self.allowed.get(&key, now).is_some() {
-            return Ok(true);
+        if let Some(is_allowed) = self.allowed.get(&key, now) {
+            return Ok(is_allowed);
         }
         let attributes = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
         let spec = SubjectAccessReviewSpec {
@@ -80,32 +134,40 @@ impl Callers {
         let api = Api::<SubjectAccessReview>::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &review).await?;
         let is_allowed = answer.status.is_some_and(|status| status.allowed && status.denied != Some(true));
-        if is_allowed {
-            self.allowed.keep(key, (), now);
-        }
+        self.allowed.keep(key, is_allowed, now);
         Ok(is_allowed)
     }
 }
 
-/// Good answers, for a while: whoever asks every few seconds is not asked about each time. Bad ones are not kept, so that
-/// whoever makes up tokens fills nothing.
+/// A cache of answers of the cluster, usually for one minute: frequent requests of one client cause one review.
+///
+/// The cache holds at most `MOST` answers. The answer that expires first makes room for a new one.
 struct Remembered<K, V>(Mutex<BTreeMap<K, (Timestamp, V)>>);
 
 const REMEMBERED_FOR: SignedDuration = SignedDuration::from_secs(60);
-const MOST: usize = 100;
+const ACCEPTED_FOR: SignedDuration = SignedDuration::from_hours(1);
+const MOST: usize = 1000;
 
-impl<K: Ord, V: Clone> Remembered<K, V> {
+impl<K: Ord + Clone, V: Clone> Remembered<K, V> {
     fn get(&self, key: &K, now: Timestamp) -> Option<V> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
+        // An answer that expires too late is ignored: the clock was set back after the answer was cached.
+        let latest = shifted(now, ACCEPTED_FOR);
+        kept.get(key).filter(|(until, _)| now < *until && *until <= latest).map(|(_, value)| value.clone())
     }
 
     fn keep(&self, key: K, value: V, now: Timestamp) {
+        self.keep_for(REMEMBERED_FOR, key, value, now);
+    }
+
+    fn keep_for(&self, span: SignedDuration, key: K, value: V, now: Timestamp) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|_, (until, _)| now < *until);
-        if kept.len() < MOST {
-            kept.insert(key, (now + REMEMBERED_FOR, value));
+        if MOST <= kept.len() && !kept.contains_key(&key) {
+            let first = kept.iter().min_by_key(|(_, (until, _))| *until).map(|(key, _)| key.clone());
+            first.into_iter().for_each(|first| _ = kept.remove(&first));
         }
+        kept.insert(key, (shifted(now, span), value));
     }
 }
 
@@ -127,12 +189,22 @@ mod tests {
         assert_eq!(kept.get(&1, now + SignedDuration::from_secs(59)), Some("somebody"));
         assert_eq!(kept.get(&1, now + SignedDuration::from_secs(60)), None);
         assert_eq!(kept.get(&2, now), None);
-        (0..200).for_each(|it| kept.keep(it, "many", now));
+        (0..2 * MOST).for_each(|it| kept.keep(it, "many", now));
         assert_eq!(kept.0.lock().unwrap().len(), MOST);
-        // Who is forgotten leaves room.
+        // An expired answer leaves room.
         let later = now + SignedDuration::from_secs(60);
         kept.keep(500, "later", later);
         assert_eq!(kept.get(&500, later), Some("later"));
         assert_eq!(kept.0.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_cluster_is_asked_about_so_many_unknown_tokens_and_again_after_a_while() {
+        let (mut budget, now) = (Budget::default(), "2026-03-01T12:00:00Z".parse::<Timestamp>().unwrap());
+        let taken = |budget: &mut Budget, now| (0..100).filter(|_| budget.take(now)).count();
+        assert_eq!(taken(&mut budget, now), PER_WINDOW);
+        assert_eq!(taken(&mut budget, now + SignedDuration::from_secs(9)), 0);
+        assert_eq!(taken(&mut budget, now + WINDOW), PER_WINDOW);
+        assert_eq!(taken(&mut budget, now - SignedDuration::from_hours(1)), PER_WINDOW);
     }
 }

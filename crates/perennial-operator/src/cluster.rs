@@ -1,4 +1,4 @@
-//! What a cluster says about itself: addresses, nodes, key policy and features.
+//! Reads the facts about a cluster: addresses, nodes, key policy and features.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,52 +7,52 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube_client::api::{ApiResource, DynamicObject, ListParams};
 use kube_client::{Api, Client, Error};
-use perennial_api::config::{FeatureGate, Infrastructure, Network};
+use perennial_api::config::{self, Infrastructure, Network};
 use perennial_api::feature_gates::FeatureGates;
-use perennial_core::catalog::{ClusterFacts, Object, TimeScale};
+use perennial_core::catalog::{ClusterFacts, Object};
 use perennial_core::policy::Policy;
-use perennial_core::rules::Observed;
+use perennial_core::snapshot::{FeatureGate, Observed};
 use perennial_core::spec::Host;
 
 use crate::key_policy::{self, PolicyObject};
 use crate::observe::{said, single};
 
-/// What is the same for every certificate of a cluster.
+/// The state of a cluster that is the same for all its certificates.
 #[derive(Debug)]
 pub(crate) struct ClusterState {
     pub(crate) facts: ClusterFacts,
-    /// None where nobody could look.
-    pub(crate) nodes: Option<BTreeMap<String, Vec<IpAddr>>>,
+    pub(crate) nodes: Observed<BTreeMap<String, Vec<IpAddr>>>,
+    pub(crate) feature_gate: Observed<FeatureGate>,
     pub(crate) policy: Observed<Policy>,
-    /// Where that comes from.
+    /// The object that the key policy comes from.
     pub(crate) policy_object: PolicyObject,
-    /// Whether lifetimes are those of a rehearsal.
-    pub(crate) is_short: bool,
-    /// How long a day of rotation should be, where somebody asks for that.
+    /// The requested length of a day of rotation, if the cluster requests one.
     pub(crate) rotation_base: Option<String>,
-    /// What somebody should look at.
+    /// The problems that an administrator should examine.
     pub(crate) troubles: Vec<String>,
 }
 
-/// Where developers ask for other lifetimes. Clusters with it are not upgraded.
+/// The ConfigMap in which developers request other lifetimes. A cluster with this ConfigMap is not upgraded.
 pub(crate) const ROTATION_BASE: Object =
     Object { namespace: "openshift-config", name: "unsupported-cert-rotation-config" };
 
 const SINGLETON: &str = "cluster";
-/// What the version of an OpenShift cluster is called.
+/// The name of the ClusterVersion of an OpenShift cluster.
 pub(crate) const CLUSTER_VERSION: &str = "version";
-/// The labels of nodes of the control plane.
+/// The labels of control plane nodes.
 pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
-/// Reads all of it. What is not there, makes no sense or cannot be read is said, and does not stop anybody: names that are not
-/// known are not guessed at.
+/// Reads the state of a cluster.
 ///
-/// Other lifetimes are asked for of kube-apiserver alone, so `asks_for_base` is false where it is not kept.
+/// The function reports an object that is invalid or cannot be read, and continues with the others. A name that is missing or
+/// invalid stays unknown; the function does not guess names.
+///
+/// Only kube-apiserver supports other lifetimes, so `asks_for_base` is false if the operator does not manage kube-apiserver.
 pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: bool) -> Result<ClusterState, Error> {
     let mut troubles = Vec::new();
     let infrastructure = optional::<Infrastructure>(client, &mut troubles).await?.unwrap_or_default();
     let network = optional::<Network>(client, &mut troubles).await?.unwrap_or_default();
-    let gates = feature_gates(client, &mut troubles).await?;
+    let feature_gate = feature_gate(client, &mut troubles).await?;
     let status = infrastructure.and_then(|found| found.status).unwrap_or_default();
     let mut host = |field: &str, url: Option<&String>| {
         let url = url.filter(|url| !url.is_empty())?;
@@ -66,7 +66,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
     let api_internal = host("apiServerInternalURI", status.api_server_internal_uri.as_ref());
     let networks = network.map(service_networks).unwrap_or_default();
     let parsed = networks.iter().map(|text| text.parse::<IpNet>().map_err(|_| text)).collect::<Result<Vec<_>, _>>();
-    // Some of them are not better than none: a certificate would lose the names of the others.
+    // An incomplete list is no better than an empty one: a certificate would lose the names of the missing networks.
     let service_networks = parsed.unwrap_or_else(|text| {
         troubles.push(format!("Network cluster: the service network {text:?} is no CIDR"));
         Vec::new()
@@ -80,32 +80,29 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
         bootstrap_provisioning: None,
     };
     let nodes = nodes(client, &mut troubles).await?;
-    let (policy, policy_object) = match &gates {
-        // Whether there is a policy depends on them, and how long certificates live.
-        Err(why) => {
+    let (policy, policy_object) = match &feature_gate {
+        // The feature gate decides whether there is a policy, and how long certificates are valid.
+        Observed::Unreadable { why } | Observed::Unknown { why } => {
             let problem = Some(key_policy::unreadable(why));
             (Observed::Unknown { why: why.clone() }, PolicyObject { problem, ..PolicyObject::default() })
         }
-        Ok(gates) if !gates.configurable_pki => (Observed::Absent, PolicyObject::default()),
-        Ok(_) => {
+        Observed::Present(gate) if !gate.configurable_pki => {
+            let why = "the feature gate ConfigurablePKI is off, so the PKI resource is not read".to_owned();
+            (Observed::Unknown { why }, PolicyObject::default())
+        }
+        Observed::Absent | Observed::Present(_) => {
             let (policy, object) = key_policy::read(client).await?;
-            // One that is invalid as a whole is a condition of its own.
+            // A policy that is invalid as a whole has its own condition.
             let is_invalid = matches!(policy, Observed::Unreadable { .. });
             troubles.extend(object.problem.iter().filter(|_| !is_invalid).map(|it| it.text.clone()));
             (policy, object)
         }
     };
-    let is_short = gates.is_ok_and(|gates| gates.short_cert_rotation);
     let rotation_base = if asks_for_base { rotation_base(client, &mut troubles).await? } else { None };
-    Ok(ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles })
+    Ok(ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, troubles })
 }
 
-/// The lifetimes that a cluster asks for.
-pub(crate) fn time_scale(asked: TimeScale, is_short: bool) -> TimeScale {
-    if is_short && asked == TimeScale::FULL { TimeScale::SHORT } else { asked }
-}
-
-/// The one object of a kind; none where it is not there, or the kind is unknown; or what the server says instead.
+/// Returns the only object of a kind; none if the object or the kind does not exist; or the error that the server reports.
 async fn optional<K>(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<K>, String>, Error>
 where
     K: kube_client::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -114,7 +111,8 @@ where
     readable(found, &format!("{} {SINGLETON}", K::kind(&())), troubles)
 }
 
-/// What was read, or what the server says instead, which is a trouble; an error only where it says nothing.
+/// Returns the object, or the error that the server reports, which also becomes a problem. Fails only if the server does not
+/// answer.
 fn readable<T>(found: Result<T, Error>, what: &str, troubles: &mut Vec<String>) -> Result<Result<T, String>, Error> {
     match found {
         Ok(found) => Ok(Ok(found)),
@@ -134,7 +132,7 @@ async fn rotation_base(client: &Client, troubles: &mut Vec<String>) -> Result<Op
     Ok(data.get("base").filter(|base| !base.is_empty()).cloned())
 }
 
-/// The host of a URL, or of `host:port` without a scheme; brackets of an IPv6 address are not part of it.
+/// Returns the host of a URL, or of `host:port` without a scheme. The result has no brackets around an IPv6 address.
 fn host_of(url: &str) -> Option<Host> {
     let uri: http::Uri = url.trim().parse().ok()?;
     let host = uri.host()?;
@@ -142,16 +140,19 @@ fn host_of(url: &str) -> Option<Host> {
     (!host.is_empty()).then(|| Host::parse(host))
 }
 
-/// What is in use; what somebody asked for, until it is.
+/// Returns the service networks in use; the requested ones until then.
 fn service_networks(network: Network) -> Vec<String> {
     let used = network.status.map(|status| status.service_network).unwrap_or_default();
     if used.is_empty() { network.spec.service_network } else { used }
 }
 
-async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Option<BTreeMap<String, Vec<IpAddr>>>, Error> {
+async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<BTreeMap<String, Vec<IpAddr>>>, Error> {
     let mut nodes = BTreeMap::new();
     let listed = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
-    let Ok(listed) = readable(listed, "the list of Nodes", troubles)? else { return Ok(None) };
+    let listed = match readable(listed, "the list of Nodes", troubles)? {
+        Ok(listed) => listed,
+        Err(why) => return Ok(Observed::Unknown { why }),
+    };
     for node in listed {
         let labels = node.metadata.labels.unwrap_or_default();
         let name = node.metadata.name.unwrap_or_default();
@@ -166,10 +167,10 @@ async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Option<BTr
         }
         nodes.insert(name, parsed);
     }
-    Ok(Some(nodes))
+    Ok(Observed::Present(nodes))
 }
 
-/// The version of the cluster, where it has one; or what the server says instead.
+/// Returns the version of the cluster, if the cluster has one; or the error that the server reports.
 async fn cluster_version(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<String>, String>, Error> {
     let resource = ApiResource {
         group: "config.openshift.io".to_owned(),
@@ -184,20 +185,28 @@ async fn cluster_version(client: &Client, troubles: &mut Vec<String>) -> Result<
     Ok(found.map(|found| found.and_then(version)))
 }
 
-/// Which features are on; or why nobody knows.
-async fn feature_gates(client: &Client, troubles: &mut Vec<String>) -> Result<Result<FeatureGates, String>, Error> {
-    let gates = match optional::<FeatureGate>(client, troubles).await? {
+/// Returns the features that are on, or the reason why they are not known.
+async fn feature_gate(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<FeatureGate>, Error> {
+    let gates = match optional::<config::FeatureGate>(client, troubles).await? {
         Ok(Some(gates)) => gates,
-        Ok(None) => return Ok(Ok(FeatureGates::default())),
-        Err(why) => return Ok(Err(format!("FeatureGate {SINGLETON} could not be read: {why}"))),
+        Ok(None) => return Ok(Observed::Absent),
+        Err(why) => {
+            let why = format!("FeatureGate {SINGLETON} could not be read: {why}");
+            return Ok(Observed::Unknown { why });
+        }
     };
-    // Only during an upgrade there are several.
+    // The FeatureGate lists several versions only during an upgrade.
     let version = match FeatureGates::depend_on_version(&gates) {
         true => cluster_version(client, troubles).await?,
         false => Ok(None),
     };
-    let unknown = |why| format!("ClusterVersion {CLUSTER_VERSION} could not be read: {why}");
-    Ok(version.map(|version| FeatureGates::of(&gates, version.as_deref())).map_err(unknown))
+    Ok(match version {
+        Ok(version) => {
+            let FeatureGates { configurable_pki, short_cert_rotation } = FeatureGates::of(&gates, version.as_deref());
+            Observed::Present(FeatureGate { configurable_pki, short_cert_rotation })
+        }
+        Err(why) => Observed::Unknown { why: format!("ClusterVersion {CLUSTER_VERSION} could not be read: {why}") },
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,30 @@
-//! The operator in a cluster: two of it, of which one leads, and where its metrics are.
+//! The Deployment of the operator with two replicas, its metrics Service, and its disruption budget.
 
 use serde_json::{Value, json};
 
 use crate::rbac::NAME;
 
-/// Where it serves metrics and answers probes.
+/// The port of the metrics and the probes.
 const PORT: u16 = 9943;
+/// The annotation by which the metrics Service asks for a serving certificate.
+const SERVING_CERT: &str = "service.beta.openshift.io/serving-cert-secret-name";
+/// The Secret with that certificate.
+const METRICS_SECRET: &str = "perennial-metrics-tls";
+/// Where the pods mount that Secret.
+const METRICS_FILES: &str = "/etc/perennial/metrics";
 
-/// What to apply besides [`crate::rbac::objects`] so that it runs, with these arguments more.
-pub fn objects(image: &str, namespace: &str, more: &[&str]) -> Vec<Value> {
-    vec![deployment(image, namespace, more), service(namespace), disruptions(namespace)]
+/// Returns the objects to apply in addition to [`crate::rbac::objects`]. `more` are additional arguments of the operator.
+pub fn objects(image: &str, namespace: &str, more: &[&str], nodes: Nodes) -> Vec<Value> {
+    vec![deployment(image, namespace, more, nodes), service(namespace), disruptions(namespace)]
+}
+
+/// The nodes on which the operator may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nodes {
+    /// Only nodes of the control plane, which have its keys anyway.
+    ControlPlane,
+    /// Any node, for clusters whose control plane has no nodes.
+    Any,
 }
 
 fn labels() -> Value {
@@ -20,15 +35,25 @@ fn metadata(namespace: &str) -> Value {
     json!({"name": NAME, "namespace": namespace, "labels": labels()})
 }
 
-fn deployment(image: &str, namespace: &str, more: &[&str]) -> Value {
+fn deployment(image: &str, namespace: &str, more: &[&str], nodes: Nodes) -> Value {
     let mut arguments =
         vec!["run".to_owned(), format!("--metrics=[::]:{PORT}"), format!("--lease-namespace={namespace}")];
+    arguments.push(format!("--metrics-cert={METRICS_FILES}/tls.crt"));
+    arguments.push(format!("--metrics-key={METRICS_FILES}/tls.key"));
     arguments.extend(more.iter().map(|it| (*it).to_owned()));
     let control_plane = "node-role.kubernetes.io/control-plane";
     let apart = json!({
         "weight": 100,
         "podAffinityTerm": {"labelSelector": {"matchLabels": labels()}, "topologyKey": "kubernetes.io/hostname"},
     });
+    let mut affinity = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}});
+    if nodes == Nodes::ControlPlane {
+        let labelled = |label: &str| json!({"matchExpressions": [{"key": label, "operator": "Exists"}]});
+        let terms = [labelled(control_plane), labelled("node-role.kubernetes.io/master")];
+        affinity["nodeAffinity"] =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    }
+    let priority = if nodes == Nodes::ControlPlane { "system-cluster-critical" } else { "" };
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "metrics", "scheme": "HTTPS"}});
     let mut liveness = probe("/livez");
     liveness["periodSeconds"] = json!(30);
@@ -41,25 +66,31 @@ fn deployment(image: &str, namespace: &str, more: &[&str]) -> Value {
                 "metadata": {"labels": labels()},
                 "spec": {
                     "serviceAccountName": NAME,
-                    // What keeps the control plane's certificates is not the first to go.
-                    "priorityClassName": "system-cluster-critical",
+                    // The scheduler must not preempt the operator. Managed clusters reject this class.
+                    "priorityClassName": priority,
                     "tolerations": [
                         {"key": control_plane, "operator": "Exists", "effect": "NoSchedule"},
                         {"key": "node-role.kubernetes.io/master", "operator": "Exists", "effect": "NoSchedule"},
                     ],
-                    "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
-                    // Longer than a write and the release of the lease take.
+                    "affinity": affinity,
+                    // No environment variable for each Service of the namespace.
+                    "enableServiceLinks": false,
+                    // Longer than a write and the release of the lease.
                     "terminationGracePeriodSeconds": 30,
-                    // As whom is for the image, or for the cluster, to say.
+                    // The image or the cluster chooses the user.
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+                    // The operator itself may have to issue the certificate, and a cluster may have no service CA.
+                    "volumes": [{"name": "metrics", "secret": {"secretName": METRICS_SECRET, "optional": true}}],
                     "containers": [{
                         "name": NAME,
                         "image": image,
                         "args": arguments,
                         "ports": [{"name": "metrics", "containerPort": PORT}],
+                        "volumeMounts": [{"name": "metrics", "mountPath": METRICS_FILES, "readOnly": true}],
                         "livenessProbe": liveness,
                         "readinessProbe": probe("/readyz"),
-                        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+                        // Measured: 72 MiB with 12,500 Services (docs/reference/performance.md).
+                        "resources": {"requests": {"cpu": "10m", "memory": "96Mi"}, "limits": {"memory": "512Mi"}},
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
                             "capabilities": {"drop": ["ALL"]},
@@ -73,16 +104,41 @@ fn deployment(image: &str, namespace: &str, more: &[&str]) -> Value {
 }
 
 fn service(namespace: &str) -> Value {
+    let mut metadata = metadata(namespace);
+    metadata["annotations"] = json!({SERVING_CERT: METRICS_SECRET});
     json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata(namespace),
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
         "spec": {"selector": labels(), "ports": [{"name": "metrics", "port": PORT, "targetPort": "metrics"}]},
     })
 }
 
-/// Whoever drains nodes leaves one of the two.
+/// Returns the disruption budget: a drain of nodes leaves one replica running.
 fn disruptions(namespace: &str) -> Value {
     json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata(namespace),
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels()}},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use perennial_core::serving::Request;
+
+    use super::*;
+
+    #[test]
+    fn metrics_are_served_with_the_certificate_that_the_service_asks_for() {
+        let [deployment, service, _] =
+            objects("image", "pki", &[], Nodes::Any).try_into().expect("a Deployment, a Service and a budget");
+        let annotations = serde_json::from_value(service["metadata"]["annotations"].clone()).unwrap();
+        let asked = Request::of(&annotations).unwrap().unwrap().secret;
+        let pod = &deployment["spec"]["template"]["spec"];
+        let (volume, mount) = (&pod["volumes"][0], &pod["containers"][0]["volumeMounts"][0]);
+        assert_eq!(volume["secret"], json!({"secretName": asked, "optional": true}));
+        assert_eq!(volume["name"], mount["name"]);
+        let directory = mount["mountPath"].as_str().unwrap();
+        for argument in [format!("--metrics-cert={directory}/tls.crt"), format!("--metrics-key={directory}/tls.key")] {
+            assert!(pod["containers"][0]["args"].as_array().unwrap().contains(&json!(argument)), "{argument}");
+        }
+    }
 }

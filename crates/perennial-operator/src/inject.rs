@@ -1,20 +1,22 @@
-//! Gives the CA bundle of Services to everybody who asks for it by an annotation, and keeps it right.
+//! Injects the service CA bundle into every object that asks for it with an annotation.
 //!
-//! Only metadata is watched, and nothing is kept of an object but its name: whatever is heard of it, the object is read and
-//! compared, and written where it differs. A new bundle reaches all of them at once: as soon as a pass has seen it and left it as it
-//! is, so that nobody is given what somebody put there by mistake.
+//! The controller watches metadata only, and keeps only the names of objects in memory. It reads an object that may have changed, and
+//! writes it if the bundle in it differs. It injects a new bundle only after a pass has accepted that bundle, so that no object gets a
+//! bundle that another client wrote by mistake.
 
 mod change;
+mod holder;
 mod namespaces;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll};
-use futures_util::{StreamExt, future};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, SelectAll};
+use futures_util::{FutureExt, StreamExt, future, stream};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -24,372 +26,394 @@ use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client, Error, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
-use perennial_core::catalog::{Object, ObjectName};
-use perennial_core::injection::{LEGACY_NAME, Target, Wanted};
+use perennial_core::catalog::{Component, Object, ObjectName, SERVICE_CA_BUNDLE_HOME};
+use perennial_core::conditions::Trouble;
+use perennial_core::service_ca::injection::{LEGACY_NAME, Target, Wanted, handed_out};
 use perennial_core::snapshot::Slot;
-use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use self::change::Change;
-pub use self::namespaces::Publisher;
+use self::change::Change as Edit;
+pub use self::holder::Holder;
+pub(crate) use self::namespaces::PUBLICATION;
+pub use self::namespaces::publish;
 use crate::brief;
-use crate::event::{self, Told};
+use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
+use crate::controller::{Block, Change, Circumstances, Controller, Key, Load, Outcome, Problem};
+use crate::events::{self, NewEvent};
 use crate::pass::Clock;
-use crate::queue::Queue;
-use crate::serving::Base;
+use crate::rbac::rule;
+use crate::service_ca;
+use crate::serving::{Base, views};
 use crate::watch::{Health, TROUBLE_LASTS};
 
-/// Where the bundle is, and under which key.
-const BUNDLE: Object = Object { namespace: "openshift-service-ca", name: "signing-cabundle" };
-const BUNDLE_KEY: &str = "ca-bundle.crt";
-/// What service accounts trust, in every namespace.
+/// Registers this controller.
+pub(crate) const REGISTRATION: Registration = Registration {
+    component: Component::ServiceCa,
+    runs: Runs::Always,
+    role: "ca-injection",
+    rights,
+    make: |parts| Box::new(Injector::new(parts)),
+};
+
+/// Returns the RBAC rules of this controller: any object of these kinds may ask for the bundle, in any namespace.
+fn rights() -> Vec<Value> {
+    let targets = &["get", "list", "watch", "patch"];
+    let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    vec![
+        rule("", &["configmaps"], &["get", "list", "watch", "update"]),
+        rule("apiregistration.k8s.io", &["apiservices"], targets),
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
+        rule("admissionregistration.k8s.io", webhooks, targets),
+        rule("", &["events"], &["create"]),
+    ]
+}
+
+/// The ConfigMap that holds the bundle.
+pub const BUNDLE: Object = SERVICE_CA_BUNDLE_HOME.object;
+/// The key of the bundle in that ConfigMap.
+const BUNDLE_KEY: &str = SERVICE_CA_BUNDLE_HOME.key;
+/// The ConfigMap in every namespace with the CAs that service accounts trust.
 const ROOTS: &str = "kube-root-ca.crt";
 const ROOTS_KEY: &str = "ca.crt";
-/// Who owns the fields that are injected, and none besides.
-const MANAGER: &str = "perennial-ca-injection";
-/// How many objects are looked at at once.
-const AT_ONCE: usize = 16;
-/// How long to wait where the bundle could not be read.
-const READ_AGAIN: Duration = Duration::from_secs(5);
-/// Everything is looked at this often, whatever was heard.
+/// The field manager of injected bundles, and of nothing else.
+pub(crate) const MANAGER: &str = "perennial-ca-injection";
+/// The controller compares every object this often, even if the watches report no change.
 const RESYNC: Duration = Duration::from_secs(600);
-/// Whoever is given the same bundle this often within this time is given it by turns with somebody else, who would never tire.
+/// If an object needs the same bundle this often within this time, another client keeps overwriting it.
 const OFTEN: (u32, Duration) = (5, Duration::from_secs(60));
-/// Why what the passes keep is given nothing.
-const KEPT: &str =
-    "it is one of the cluster's own bundles, which are kept as they have to be: the annotation is not heeded";
-const BY_TURNS: &str = "somebody else writes it as well, again and again: it is written less often from now on";
+/// Why the controller does not inject into a ConfigMap of the catalog.
+const KEPT: &str = "the ConfigMap is one of the cluster's own CA bundles, and Perennial decides its content: remove the annotation, which has no effect";
+/// Why the controller writes an object less often.
+const OVERWRITTEN: &str =
+    "another client keeps overwriting the CA bundle in the object: Perennial writes it less often from now on";
+/// Why an object is reconciled later.
+const FASTER: &str = "another client was faster";
 
-/// An object that asks for the bundle.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// What it is.
-    pub target: Target,
-    /// Where it is; none for what belongs to the whole cluster.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
+/// The kinds of object that may ask.
+const TARGETS: [Target; 5] = [
+    Target::ConfigMap,
+    Target::ApiService,
+    Target::CustomResourceDefinition,
+    Target::MutatingWebhookConfiguration,
+    Target::ValidatingWebhookConfiguration,
+];
 
-/// What was heard.
-enum Heard {
-    /// The bundle may be another.
-    Bundle,
-    /// Something of an object has changed.
+/// A report of a watch.
+enum WatchEvent {
+    /// The object may have changed.
     Object(Key),
-    /// All objects of a kind have been named, or why they cannot be.
+    /// All objects of a kind were listed, or why they cannot be listed.
     Listed(Target, Result<(), String>),
+    /// A pass has ended.
+    View(Arc<Base>),
+    /// It is time to compare everything.
+    Resync,
 }
 
-/// What came of looking at an object.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    /// It has what it asks for.
-    Right,
-    /// It has been given what it asks for.
-    Written,
-    /// It is gone, or asks no longer.
-    Gone,
-    /// Somebody was faster.
-    Again,
-    /// It cannot be given what it asks for.
-    Refused(String),
-}
-
-/// Gives out the bundle.
-pub struct Injector {
+/// Injects the service CA bundle.
+pub(crate) struct Injector {
     client: Client,
     clock: Clock,
-    /// Whether that is ours to do, and what is in the bundle, whenever it was looked at.
-    bases: watch::Receiver<Option<Arc<Base>>>,
-    /// The kinds of which everything has been heard once, and why the others cannot be watched.
-    listed: Mutex<BTreeMap<Target, Result<(), String>>>,
-    /// The kinds of which nothing is heard any more, why, and when that was seen last.
-    troubles: Arc<Mutex<BTreeMap<Target, (String, Instant)>>>,
-    /// The ConfigMaps that the passes keep or read: what is in them is not for an annotation to say.
+    views: watch::Receiver<Option<Arc<Base>>>,
+    progress: Arc<Progress>,
+    /// The ConfigMaps whose content the catalog decides.
     kept: BTreeSet<ObjectName>,
-    /// The last base by which everything was done that can be done.
-    settled: watch::Sender<u64>,
+    state: Mutex<State>,
+    /// The kinds whose watch fails, why, and when it failed last.
+    troubles: Arc<Mutex<BTreeMap<Target, (String, Instant)>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The service CA as the last pass observed it.
+    view: Option<Arc<Base>>,
+    /// The bundle that the controller injects.
+    bundle: Option<Arc<str>>,
+    /// True if the bundle is that of the last view.
+    is_of_view: bool,
+    /// The kinds that were listed once, and why the others cannot be listed.
+    listed: BTreeMap<Target, Result<(), String>>,
+    writes: Writes,
 }
 
 impl Injector {
-    /// In this cluster.
-    pub fn new(
-        client: Client,
-        clock: Clock,
-        bases: watch::Receiver<Option<Arc<Base>>>,
-        wiring: &Wiring<'_>,
-    ) -> Injector {
-        let kept = wiring.bundle_slots().filter(|slot| !slot.is_file()).map(Slot::object).collect();
-        let (listed, troubles, settled) = (Mutex::default(), Arc::default(), watch::Sender::new(0));
-        Injector { client, clock, bases, listed, troubles, kept, settled }
+    fn new(parts: &Parts<'_>) -> Injector {
+        let wiring = parts.planner.wiring();
+        Injector {
+            client: parts.client.clone(),
+            clock: parts.clock.clone(),
+            views: parts.views.clone(),
+            progress: parts.progress.clone(),
+            kept: wiring.bundle_slots().filter(|slot| !slot.is_file()).map(Slot::object).collect(),
+            state: Mutex::default(),
+            troubles: Arc::default(),
+        }
     }
 
-    /// Waits until everything is done that can be done by this base.
-    pub async fn settled(&self, base: &Base) {
-        let mut settled = self.settled.subscribe();
-        // It is sent from here.
-        _ = settled.wait_for(|number| base.number() <= *number).await;
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
     }
 
-    /// Which kinds cannot be watched, and why.
-    pub fn troubles(&self) -> Vec<String> {
+    /// Returns the kinds that cannot be watched, and why.
+    fn unwatched(&self) -> BTreeMap<Target, String> {
         let mut failed = BTreeMap::new();
         for (target, (why, at)) in locked(&self.troubles).iter() {
             if at.elapsed() < TROUBLE_LASTS {
                 failed.insert(*target, why.clone());
             }
         }
-        for (target, listed) in self.listed().iter() {
+        for (target, listed) in &self.state().listed {
             failed.extend(listed.as_ref().err().map(|why| (*target, why.clone())));
         }
-        let told = |(target, why)| {
-            format!("{} cannot be watched for who asks for the CA bundle: {why}", resource(target).plural)
+        failed
+    }
+
+    /// Updates the state with the report of a watch, and returns the objects to reconcile.
+    fn handle(&self, reported: WatchEvent) -> Change {
+        match reported {
+            WatchEvent::Object(key) => Change::Objects(vec![key]),
+            WatchEvent::Listed(target, listed) => {
+                self.state().listed.insert(target, listed);
+                Change::Objects(Vec::new())
+            }
+            WatchEvent::View(view) => {
+                self.state().view = Some(view);
+                Change::Objects(vec![bundle_key()])
+            }
+            WatchEvent::Resync => {
+                self.state().writes.forget(Instant::now());
+                Change::Everything
+            }
+        }
+    }
+
+    /// Reads the bundle, and decides whether to inject it.
+    async fn read_bundle(&self) -> Outcome {
+        let found = match self.bundle().await {
+            Ok(found) => found,
+            Err(error) => return Outcome::Failed(format!("failed to read the service CA bundle: {}", brief(&error))),
         };
-        failed.into_iter().map(told).collect()
-    }
-
-    fn listed(&self) -> MutexGuard<'_, BTreeMap<Target, Result<(), String>>> {
-        locked(&self.listed)
-    }
-
-    /// Gives out the bundle until it is told to stop: then after the writes that are under way.
-    pub async fn run(&self, stop: impl Future<Output = ()>) {
-        let mut stop = pin!(stop);
-        let mut heard = self.listen();
-        let kinds = heard.len();
-        let mut bases = self.bases.clone();
-        bases.mark_changed();
-        let (mut queue, mut written) = (Queue::new(), Written::default());
-        let (mut base, mut bundle): (Option<Arc<Base>>, Option<Arc<str>>) = (None, None);
-        let mut under_way = FuturesUnordered::new();
-        let mut read_at = None;
-        let mut resync = tokio::time::interval(RESYNC);
-        self.listed().clear();
-        locked(&self.troubles).clear();
-        info!("Starting CA bundle injection");
-        loop {
-            // Without a bundle nobody is given any, and nobody loses what they have.
-            while let Some(bundle) = bundle.clone().filter(|_| under_way.len() < AT_ONCE) {
-                let Some(key) = queue.next(Instant::now()) else { break };
-                under_way.push(async move { (self.look(&key, &bundle).await, key) });
-            }
-            // What could not be read or heard is tried again, and nobody waits for that.
-            let is_read = read_at.is_none_or(|at| Instant::now() < at);
-            let is_done = bundle.is_none() || (self.listed().len() == kinds && queue.is_idle());
-            if let Some(base) = base.as_ref().filter(|_| is_read && is_done) {
-                self.settled.send_if_modified(|number| std::mem::replace(number, base.number()) != base.number());
-            }
-            let due = queue.due();
-            tokio::select! {
-                () = &mut stop => break,
-                Some(what) = heard.next() => match what {
-                    Heard::Object(key) => queue.add(key),
-                    Heard::Bundle => read_at = Some(Instant::now()),
-                    Heard::Listed(target, listed) => drop(self.listed().insert(target, listed)),
-                },
-                Ok(()) = bases.changed() => {
-                    base = bases.borrow_and_update().clone();
-                    read_at = Some(Instant::now());
-                }
-                () = sleep_until(read_at) => match self.bundle().await {
-                    Ok(found) => {
-                        read_at = None;
-                        let given = given(base.as_deref(), found, bundle.clone());
-                        if given != bundle {
-                            bundle = given;
-                            written = Written::default();
-                            queue.add_all();
-                        }
-                    }
-                    Err(error) => {
-                        warn!("cannot read the CA bundle of Services: {}", brief(&error));
-                        read_at = Some(Instant::now() + READ_AGAIN);
-                    }
-                },
-                Some((outcome, key)) = under_way.next() => {
-                    let is_often = outcome == Outcome::Written && written.is_often(&key, Instant::now());
-                    self.settle(&mut queue, key, outcome, is_often).await;
-                }
-                _ = resync.tick() => {
-                    written.forget(Instant::now());
-                    queue.add_all();
-                }
-                () = sleep_until(due), if under_way.len() < AT_ONCE && bundle.is_some() => {}
-            }
+        let mut state = self.state();
+        let bundle = bundle_to_inject(state.view.as_deref(), found.clone(), state.bundle.clone());
+        state.is_of_view = bundle.is_some() && bundle == found;
+        if bundle == state.bundle {
+            return Outcome::Done;
         }
-        while under_way.next().await.is_some() {}
+        (state.bundle, state.writes) = (bundle, Writes::default());
+        Outcome::Everything
     }
 
-    async fn settle(&self, queue: &mut Queue<Key>, key: Key, outcome: Outcome, is_often: bool) {
-        match outcome {
-            Outcome::Written if is_often || queue.is_held(&key) => {
-                if queue.hold(&key, BY_TURNS, Instant::now()) {
-                    warn!(object = %key, "the CA bundle is injected again and again: {BY_TURNS}");
-                    self.complain(&key, BY_TURNS).await;
-                }
-            }
-            Outcome::Right | Outcome::Written => queue.done(&key),
-            Outcome::Gone => queue.forget(&key),
-            Outcome::Again if queue.is_held(&key) => _ = queue.hold(&key, BY_TURNS, Instant::now()),
-            // After a moment, or as soon as something is heard of it: nobody needs to know.
-            Outcome::Again => _ = queue.failed(&key, "somebody was faster", Instant::now()),
-            Outcome::Refused(why) => {
-                if queue.failed(&key, &why, Instant::now()) {
-                    warn!(object = %key, "cannot inject the CA bundle: {why}");
-                    self.complain(&key, &why).await;
-                }
-            }
-        }
-    }
-
-    /// Gives an object what it asks for.
-    async fn look(&self, key: &Key, bundle: &str) -> Outcome {
+    /// Injects the bundle into an object.
+    async fn inject(&self, key: &Key) -> Outcome {
+        let Some((target, bundle)) = target(key).zip(self.state().bundle.clone()) else { return Outcome::Done };
         let refused = |error: &Error| match error {
             Error::Api(status) if status.code == 404 => Outcome::Gone,
-            Error::Api(status) if status.code == 409 => Outcome::Again,
-            error => Outcome::Refused(brief(error)),
+            Error::Api(status) if status.code == 409 => Outcome::Later(FASTER),
+            Error::Api(status) if ![408, 429].contains(&status.code) && status.code < 500 => {
+                Outcome::Blocked(Block::Server, brief(error))
+            }
+            error => Outcome::Failed(brief(error)),
         };
-        let api = self.api(key);
+        let api = self.api(key, target);
         let object = match api.get(&key.name).await {
             Ok(object) => object,
             Err(error) => return refused(&error),
         };
         let annotations = object.metadata.annotations.clone().unwrap_or_default();
-        let text = match key.target.wanted(&key.name, &annotations) {
+        let text = match target.wanted(&key.name, &annotations) {
             None => return Outcome::Gone,
-            Some(_) if self.is_kept(key) => return Outcome::Refused(KEPT.to_owned()),
-            Some(Wanted::Bundle) => bundle.to_owned(),
+            Some(_) if target == Target::ConfigMap && self.kept.contains(&key.object()) => {
+                return Outcome::Blocked(Block::Owner, KEPT.to_owned());
+            }
+            Some(Wanted::Bundle) => bundle.to_string(),
             Some(Wanted::WithServiceAccounts) => match self.roots(key).await {
                 Ok(roots) => format!("{bundle}{roots}\n"),
-                Err(why) => return Outcome::Refused(why),
+                Err(why) => return Outcome::Blocked(Block::Server, why),
             },
         };
         let value = match serde_json::to_value(&object) {
             Ok(value) => value,
-            Err(error) => return Outcome::Refused(error.to_string()),
+            Err(error) => return Outcome::Blocked(Block::Owner, error.to_string()),
         };
-        let written = match change::change(key.target, &value, &text) {
-            None => return Outcome::Right,
-            Some(Change::Apply(fields)) => {
+        let written = match change::change(target, &value, &text) {
+            None => return Outcome::Done,
+            Some(Edit::Apply(fields)) => {
                 let params = PatchParams::apply(MANAGER).force();
                 api.patch(&key.name, &params, &Patch::Apply(fields)).await
             }
-            Some(Change::Replace(changed)) => match serde_json::from_value::<DynamicObject>(changed) {
+            Some(Edit::Replace(changed)) => match serde_json::from_value::<DynamicObject>(changed) {
                 Ok(changed) => {
                     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
                     api.replace(&key.name, &params, &changed).await
                 }
-                Err(error) => return Outcome::Refused(error.to_string()),
+                Err(error) => return Outcome::Blocked(Block::Owner, error.to_string()),
             },
         };
         match written {
             Ok(_) => {
                 info!(object = %key, "injected the CA bundle");
-                Outcome::Written
+                match self.state().writes.is_often(key, Instant::now()) {
+                    true => Outcome::Contended(OVERWRITTEN.to_owned()),
+                    false => Outcome::Written,
+                }
             }
             Err(error) => refused(&error),
         }
     }
 
-    fn is_kept(&self, key: &Key) -> bool {
-        let object = |namespace: &String| ObjectName { namespace: namespace.clone(), name: key.name.clone() };
-        key.target == Target::ConfigMap && key.namespace.as_ref().is_some_and(|it| self.kept.contains(&object(it)))
-    }
-
-    fn api(&self, key: &Key) -> Api<DynamicObject> {
-        let resource = resource(key.target);
-        match &key.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
+    fn api(&self, key: &Key, target: Target) -> Api<DynamicObject> {
+        let resource = resource(target);
+        match key.namespace.as_str() {
+            "" => Api::all_with(self.client.clone(), &resource),
+            namespace => Api::namespaced_with(self.client.clone(), namespace, &resource),
         }
     }
 
-    /// The bundle, if there is one.
+    /// Returns the bundle, if there is one.
     async fn bundle(&self) -> Result<Option<Arc<str>>, Error> {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), BUNDLE.namespace);
         let text = api.get_opt(BUNDLE.name).await?.and_then(|map| map.data?.remove(BUNDLE_KEY));
         Ok(text.filter(|text| !text.trim().is_empty()).map(Arc::from))
     }
 
-    /// What service accounts of the same namespace trust.
+    /// Returns the CAs that service accounts of the same namespace trust.
     async fn roots(&self, key: &Key) -> Result<String, String> {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
-        let api = Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
+        let api = Api::<ConfigMap>::namespaced(self.client.clone(), &key.namespace);
         let found = api.get_opt(ROOTS).await.map_err(|error| brief(&error))?;
         let roots = found.and_then(|map| map.data?.remove(ROOTS_KEY)).filter(|text| !text.trim().is_empty());
-        roots.ok_or_else(|| format!("ConfigMap {namespace}/{ROOTS} has no {ROOTS_KEY}, which belongs to it"))
+        roots.ok_or_else(|| {
+            format!(
+                "the bundle must also have the CAs of ConfigMap {}/{ROOTS}, which has no key {ROOTS_KEY}",
+                key.namespace
+            )
+        })
     }
 
-    /// Everything that may change what somebody has.
-    fn listen(&self) -> SelectAll<BoxStream<'static, Heard>> {
+    fn watches(&self) -> SelectAll<BoxStream<'static, WatchEvent>> {
         let mut all = SelectAll::new();
-        all.push(self.changes::<ConfigMap>(Target::ConfigMap));
-        all.push(self.changes::<APIService>(Target::ApiService));
-        all.push(self.changes::<CustomResourceDefinition>(Target::CustomResourceDefinition));
-        all.push(self.changes::<MutatingWebhookConfiguration>(Target::MutatingWebhookConfiguration));
-        all.push(self.changes::<ValidatingWebhookConfiguration>(Target::ValidatingWebhookConfiguration));
+        all.push(self.watch::<ConfigMap>(Target::ConfigMap));
+        all.push(self.watch::<APIService>(Target::ApiService));
+        all.push(self.watch::<CustomResourceDefinition>(Target::CustomResourceDefinition));
+        all.push(self.watch::<MutatingWebhookConfiguration>(Target::MutatingWebhookConfiguration));
+        all.push(self.watch::<ValidatingWebhookConfiguration>(Target::ValidatingWebhookConfiguration));
+        all.push(views(&self.views).map(WatchEvent::View).boxed());
+        let tick = |()| async { Some((tokio::time::sleep(RESYNC).await, ())) };
+        all.push(stream::unfold((), tick).map(|()| WatchEvent::Resync).boxed());
         all
     }
 
-    fn changes<K>(&self, target: Target) -> BoxStream<'static, Heard>
+    fn watch<K>(&self, target: Target) -> BoxStream<'static, WatchEvent>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     {
         let events = watcher(Api::<PartialObjectMeta<K>>::all(self.client.clone()), watcher::Config::default());
         let troubles = self.troubles.clone();
         let mut health = Health::new(K::kind(&()));
-        let hear = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
+        let report = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
             health.note(&event);
-            // A list that begins, and one that was made, say nothing about what comes after.
+            // Only a changed object proves that the watch works: a list may succeed while the watch fails.
             if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
                 locked(&troubles).remove(&target);
             }
             future::ready(match event {
                 Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                    relevant(target, object.metadata)
+                    relevant(target, object.metadata).map(WatchEvent::Object)
                 }
-                Ok(Event::InitDone) => Some(Heard::Listed(target, Ok(()))),
+                Ok(Event::InitDone) => Some(WatchEvent::Listed(target, Ok(()))),
                 Ok(Event::Init) => None,
                 Err(error) => match error {
-                    watcher::Error::InitialListFailed(error) => Some(Heard::Listed(target, Err(brief(&error)))),
-                    // It is tried again without another list.
+                    watcher::Error::InitialListFailed(error) => Some(WatchEvent::Listed(target, Err(brief(&error)))),
+                    // The watcher retries without another list.
                     watcher::Error::WatchStartFailed(error) => {
                         locked(&troubles).insert(target, (brief(&error), Instant::now()));
                         None
                     }
-                    // What was missed is heard when it begins again.
+                    // The watcher reports the missed changes after its next start.
                     _ => None,
                 },
             })
         };
-        events.default_backoff().filter_map(hear).boxed()
-    }
-
-    /// On the object itself, once for each thing that is wrong.
-    async fn complain(&self, key: &Key, why: &str) {
-        let resource = resource(key.target);
-        let involved = ObjectReference {
-            api_version: Some(resource.api_version),
-            kind: Some(resource.kind),
-            namespace: key.namespace.clone(),
-            name: Some(key.name.clone()),
-            ..ObjectReference::default()
-        };
-        let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
-        event::post(&self.client, Told { involved, is_warning: true, reason, text: why, now }).await;
+        events.default_backoff().filter_map(report).boxed()
     }
 }
 
-/// Who was given the bundle that is given out now: how often, and since when that is counted.
-#[derive(Default)]
-struct Written(BTreeMap<Key, (u32, Instant)>);
+impl Controller for Injector {
+    fn name(&self) -> &'static str {
+        "CA bundle injection"
+    }
 
-impl Written {
-    /// Once more. Says whether that is too often.
+    fn changes(&self) -> BoxStream<'_, Change> {
+        self.state().listed.clear();
+        locked(&self.troubles).clear();
+        self.watches().map(|reported| self.handle(reported)).boxed()
+    }
+
+    /// Without a bundle, the controller writes no object, so no object loses its bundle.
+    fn is_ready(&self, key: &Key) -> bool {
+        *key == bundle_key() || self.state().bundle.is_some()
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Outcome> {
+        match *key == bundle_key() {
+            true => self.read_bundle().boxed(),
+            false => self.inject(key).boxed(),
+        }
+    }
+
+    fn report<'a>(&'a self, key: &'a Key, _: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+        async move {
+            warn!(object = %key, "failed to inject the CA bundle: {why}");
+            let Some(target) = target(key).filter(|_| *key != bundle_key()) else { return };
+            let resource = resource(target);
+            let involved = ObjectReference {
+                api_version: Some(resource.api_version),
+                kind: Some(resource.kind),
+                namespace: Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+                name: Some(key.name.clone()),
+                ..ObjectReference::default()
+            };
+            let (reason, now) = ("CABundleInjectionFailed", (self.clock)());
+            events::post(&self.client, NewEvent { involved, is_warning: true, reason, text: why, now }).await;
+        }
+        .boxed()
+    }
+
+    fn set_load(&self, load: Load) {
+        let state = self.state();
+        let is_listed = state.bundle.is_none() || state.listed.len() == TARGETS.len();
+        let Some(view) = state.view.as_ref().filter(|_| load.open == 0 && is_listed) else { return };
+        advance(&self.progress.injection_settled, view.number());
+        if state.is_of_view && load.failing == 0 {
+            advance(&self.progress.injected, view.number());
+        }
+    }
+
+    fn settled(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.progress.injection_settled.subscribe())
+    }
+
+    fn add_circumstances(&self, circumstances: &mut Circumstances) {
+        let trouble = |(target, why)| {
+            let text = format!(
+                "{} cannot be watched, so new requests for the CA bundle may be missed: {why}",
+                resource(target).plural
+            );
+            Trouble::new(service_ca::NAMESPACE, text)
+        };
+        circumstances.troubles.extend(self.unwatched().into_iter().map(trouble));
+    }
+}
+
+/// How often each object got the current bundle, and since when that is counted.
+#[derive(Default)]
+struct Writes(BTreeMap<Key, (u32, Instant)>);
+
+impl Writes {
+    /// Counts a write. Returns true if the object was written too often.
     fn is_often(&mut self, key: &Key, now: Instant) -> bool {
         let (times, since) = self.0.entry(key.clone()).or_insert((0, now));
         if OFTEN.1 <= now.duration_since(*since) {
@@ -399,7 +423,7 @@ impl Written {
         OFTEN.0 <= *times
     }
 
-    /// Nothing is kept of those who were not given it for long.
+    /// Drops the counts of objects that were not written lately.
     fn forget(&mut self, now: Instant) {
         self.0.retain(|_, (_, since)| now.duration_since(*since) < OFTEN.1);
     }
@@ -409,26 +433,40 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is given out: what was found, if it is ours to give and has what the last pass has seen; until then what was given out before.
-/// A bundle that is gone or empty is taken from nobody.
-fn given(base: Option<&Base>, found: Option<Arc<str>>, before: Option<Arc<str>>) -> Option<Arc<str>> {
-    let base = base.filter(|base| base.is_ours())?;
-    found.filter(|found| base.is_bundle(found)).or(before)
+/// Returns the bundle to inject.
+fn bundle_to_inject(view: Option<&Base>, found: Option<Arc<str>>, before: Option<Arc<str>>) -> Option<Arc<str>> {
+    let view = view?;
+    handed_out(view.is_ours(), found, |found| view.is_bundle(found), before)
 }
 
-/// What an object that was heard of means.
-fn relevant(target: Target, metadata: ObjectMeta) -> Option<Heard> {
-    let (name, namespace) = (metadata.name?, metadata.namespace);
-    if target == Target::ConfigMap && name == BUNDLE.name && namespace.as_deref() == Some(BUNDLE.namespace) {
-        return Some(Heard::Bundle);
+/// Returns the key of the bundle itself. The controller reconciles the bundle by reading it.
+fn bundle_key() -> Key {
+    Key::new(kind(Target::ConfigMap), BUNDLE.namespace, BUNDLE.name)
+}
+
+/// Returns the object to reconcile because of an object that may have changed.
+fn relevant(target: Target, metadata: ObjectMeta) -> Option<Key> {
+    let key = Key::new(kind(target), metadata.namespace.unwrap_or_default(), metadata.name?);
+    if key == bundle_key() || target.wanted(&key.name, &metadata.annotations.unwrap_or_default()).is_some() {
+        return Some(key);
     }
-    let is_asking = |name: &str, annotations: &BTreeMap<_, _>| target.wanted(name, annotations).is_some();
-    if is_asking(&name, &metadata.annotations.unwrap_or_default()) {
-        return Some(Heard::Object(Key { target, namespace, name }));
+    // The legacy ConfigMap also gets the CAs that service accounts trust.
+    let is_roots = target == Target::ConfigMap && key.name == ROOTS;
+    is_roots.then(|| Key { name: LEGACY_NAME.to_owned(), ..key })
+}
+
+fn kind(target: Target) -> &'static str {
+    match target {
+        Target::ConfigMap => ConfigMap::KIND,
+        Target::ApiService => APIService::KIND,
+        Target::CustomResourceDefinition => CustomResourceDefinition::KIND,
+        Target::MutatingWebhookConfiguration => MutatingWebhookConfiguration::KIND,
+        Target::ValidatingWebhookConfiguration => ValidatingWebhookConfiguration::KIND,
     }
-    // Whoever has what service accounts trust has to be given the new one; whether anybody does, is seen then.
-    let is_roots = target == Target::ConfigMap && name == ROOTS;
-    is_roots.then(|| Heard::Object(Key { target, namespace, name: LEGACY_NAME.to_owned() }))
+}
+
+fn target(key: &Key) -> Option<Target> {
+    TARGETS.into_iter().find(|target| kind(*target) == key.kind)
 }
 
 fn resource(target: Target) -> ApiResource {
@@ -438,22 +476,5 @@ fn resource(target: Target) -> ApiResource {
         Target::CustomResourceDefinition => ApiResource::erase::<CustomResourceDefinition>(&()),
         Target::MutatingWebhookConfiguration => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
         Target::ValidatingWebhookConfiguration => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => future::pending().await,
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = resource(self.target).kind;
-        match &self.namespace {
-            Some(namespace) => write!(f, "{kind} {namespace}/{}", self.name),
-            None => write!(f, "{kind} {}", self.name),
-        }
     }
 }

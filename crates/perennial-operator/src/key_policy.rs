@@ -1,4 +1,4 @@
-//! The PKI resource of a cluster: finds the version that the server has, reads it, and creates the empty one where there is none.
+//! Reads the PKI resource of a cluster in the version that the server has, and creates an empty one if it is missing.
 
 use kube_client::api::{ApiResource, DynamicObject};
 use kube_client::{Api, Client, Error, ResourceExt};
@@ -8,7 +8,7 @@ use perennial_core::catalog::{Catalog, Span};
 use perennial_core::key::{Curve, KeySpec, RsaSize};
 use perennial_core::plan::Issue;
 use perennial_core::policy::{Category, Policy};
-use perennial_core::rules::Observed;
+use perennial_core::snapshot::Observed;
 use perennial_core::spec::Validity;
 use perennial_core::warning::{KeyWarning, issue_warnings};
 use perennial_x509::Certificate;
@@ -17,45 +17,47 @@ use serde_json::{Value, json};
 use crate::observe::{said, single};
 use crate::{FIELD_MANAGER, brief};
 
-/// What was found of the PKI resource, besides the policy in it. Nothing of it is read while the feature gate is off.
+/// The PKI resource without its policy. The operator does not read it while the feature gate is off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyObject {
-    /// The version in which it is read and watched; none where the server does not know the kind.
+    /// The API version in which it is read and watched; none if the server does not have the kind.
     pub version: Option<&'static str>,
-    /// Which object it is; none where there is none, or nobody could read it.
+    /// The identity of the object; none if it is absent or unreadable.
     pub identity: Option<Identity>,
-    /// True if the server has the kind, and not the object.
+    /// True if the server has the kind but not the object.
     pub is_missing: bool,
-    /// What keeps it from being applied, or some of it.
+    /// Why the resource, or a part of it, is not applied.
     pub problem: Option<PolicyProblem>,
 }
 
-/// Which object was read, in which state.
+/// The identity and version of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The UID.
     pub uid: String,
-    /// The version of the object.
+    /// The resource version.
     pub resource_version: String,
-    /// How often its spec was changed.
+    /// The generation, which counts changes of the spec.
     pub generation: i64,
 }
 
-/// Why the PKI resource is not applied, or not all of it.
+/// Why the PKI resource, or a part of it, is not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyProblem {
-    /// The reason of the event.
+    /// The reason of the Event.
     pub reason: &'static str,
-    /// What is wrong with which part, what follows, and what to do.
+    /// The wrong part, the consequence, and the remedy.
     pub text: String,
 }
 
-/// How many problems, or entries that are not applied, are named.
+/// How many problems or unsupported entries a message names.
 const NAMED: usize = 5;
-/// How much is said about a resource that is invalid as a whole.
+/// The longest message about an invalid resource, in bytes.
 const LONGEST_TEXT: usize = 1024;
 
-/// Reads the resource. What keeps it from being applied is in the second part; an error only where the server cannot be reached.
+/// Reads the resource. Fails only if the server cannot be reached.
+///
+/// The returned object has the reason if the resource is not applied.
 pub(crate) async fn read(client: &Client) -> Result<(Observed<Policy>, PolicyObject), Error> {
     let mut object = PolicyObject { version: Some(pki::VERSIONS[0]), ..PolicyObject::default() };
     let found = match find(client, &mut object).await {
@@ -79,14 +81,16 @@ pub(crate) async fn read(client: &Client) -> Result<(Observed<Policy>, PolicyObj
         }
         Err(error) => {
             let why = in_one_line(&error);
-            let text = format!("{why}; certificates keep their keys, and new ones get RSA 2048, until it is corrected");
+            let text = format!(
+                "{why}; existing certificates keep their kind of key, and new ones get RSA 2048, until the resource is corrected"
+            );
             object.problem = Some(PolicyProblem { reason: "PKIInvalid", text });
             Ok((Observed::Unreadable { why }, object))
         }
     }
 }
 
-/// What is wrong with the resource as a whole, in one line of a log. Somebody else decides how long that is.
+/// Returns the problems of an invalid resource in one line, shortened: the resource can be arbitrarily wrong.
 fn in_one_line(error: &InvalidObject) -> String {
     let problems: Vec<String> = error.problems.iter().take(NAMED).map(ToString::to_string).collect();
     let text = format!("{} is invalid: {}", error.object, problems.join("; "));
@@ -96,7 +100,7 @@ fn in_one_line(error: &InvalidObject) -> String {
     }
 }
 
-/// That the server does not let us read it, or what it depends on.
+/// Returns the problem that the resource, or an object that it depends on, cannot be read.
 pub(crate) fn unreadable(why: &str) -> PolicyProblem {
     let text = format!("{} {} could not be read: {why}", pki::KIND, pki::NAME);
     PolicyProblem { reason: "PKIUnreadable", text }
@@ -122,13 +126,13 @@ fn unsupported(entries: &[UnsupportedEntry]) -> Option<PolicyProblem> {
     Some(PolicyProblem { reason: "PKIUnsupported", text })
 }
 
-/// Finds the object in the first version that the server has, and notes which that is.
+/// Finds the object in the newest version that the server has, and records that version.
 async fn find(client: &Client, object: &mut PolicyObject) -> Result<Option<DynamicObject>, Error> {
     let newest = pki::VERSIONS[0];
     if let Some(found) = get(client, newest).await? {
         return Ok(Some(found));
     }
-    // Whether the object is missing, the version, or the kind, only discovery tells.
+    // The answer 404 may mean that the object, the version or the kind is missing. Discovery tells which.
     for version in pki::VERSIONS {
         if !is_served(client, version).await? {
             continue;
@@ -162,7 +166,7 @@ async fn is_served(client: &Client, version: &str) -> Result<bool, Error> {
     }
 }
 
-/// Returns what is doubtful about the key of a certificate that was issued by a signer with this certificate.
+/// Returns the warnings about the key of an issued certificate. `signer` is the certificate of its signer.
 pub(crate) fn warnings(
     catalog: &Catalog,
     policy: &Observed<Policy>,
@@ -177,21 +181,20 @@ pub(crate) fn warnings(
     issue_warnings(catalog, &policy, row, issue.spec.key, validity, signer_key)
 }
 
-/// What came of creating the empty resource.
+/// The result of creating the empty resource.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Creation {
-    /// It is there now, by us or by somebody who was faster.
+    /// The resource exists: Perennial or another client created it.
     Exists,
-    /// The definition has another shape: what an empty spec would mean there is not known.
-    OtherShape(String),
-    /// The server refuses it.
+    /// The definition has another schema, in which an empty spec may mean something else.
+    OtherSchema(String),
+    /// The server rejects the resource.
     Refused(String),
 }
 
-/// Creates the empty resource, as an upgrade of OpenShift does, if the definition has the shape that Perennial knows.
+/// Creates the empty resource, as an upgrade of OpenShift does, if the definition has the schema that Perennial knows.
 ///
-/// The shape is asked for by a request that writes nothing, with every level of a policy in it: that takes no more rights than
-/// creating the resource does.
+/// A dry-run create with every level of a policy checks the schema. A dry run needs no more rights than the create.
 pub(crate) async fn create_empty(client: &Client, version: &str) -> Creation {
     let key = KeySpec::Rsa(RsaSize::B2048);
     let every_level = Policy {
@@ -201,7 +204,7 @@ pub(crate) async fn create_empty(client: &Client, version: &str) -> Creation {
     };
     let refused = |error: Error| match error {
         Error::Api(status) if status.code == 409 => Creation::Exists,
-        Error::Api(status) if matches!(status.code, 400 | 422) => Creation::OtherShape(status.message),
+        Error::Api(status) if matches!(status.code, 400 | 422) => Creation::OtherSchema(status.message),
         error => Creation::Refused(brief(&error)),
     };
     let sample = serde_json::to_value(PkiSpec::from(&every_level)).unwrap_or_default();
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_few_unsupported_entries_are_named() {
+    fn message_names_only_the_first_few_unsupported_entries() {
         let entry = |index: usize| UnsupportedEntry {
             path: format!("spec.overrides[{index}]"),
             about: Some("etcd-signer".to_owned()),

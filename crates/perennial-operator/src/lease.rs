@@ -1,7 +1,7 @@
-//! One of several operators at a time: whoever holds the lease.
+//! Leader election: only the replica that holds the lease writes to the cluster.
 //!
-//! Whether another one's lease is over is judged by how long nothing was heard of it here, not by the times that it wrote: clocks
-//! differ. Only what is older than clocks can differ is over at once.
+//! The lease of another replica ends when this replica has seen no change of it for its duration, on the monotonic clock. The times in
+//! the lease are ignored, because the wall clock of either replica may be wrong.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use kube_client::{Api, Client, Error};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use crate::brief;
 use crate::pass::Clock;
+use crate::{CLOCK_HINT, brief};
 
-/// How long others leave the lease to who is not heard of: longer than an API server takes to come back.
+/// The duration of the lease: longer than the restart of an API server.
 const DURATION: Duration = Duration::from_secs(137);
-/// How long its holder tries to renew it before it gives up.
+/// How long the holder tries to renew the lease before it gives up.
 const RENEW_WITHIN: Duration = Duration::from_secs(107);
-/// How often it is renewed, or looked at.
+/// How often the holder renews the lease, and others read it.
 const EVERY: Duration = Duration::from_secs(26);
 
-/// How long to wait for a lease that somebody may be about to give back.
+/// How long a single pass waits silently for a holder to release the lease, or for the server to recover.
 const SOON: Duration = Duration::from_secs(5);
-/// How much clocks may differ.
-const CLOCKS: Duration = Duration::from_secs(300);
+/// The longest wait of a single pass for the end of a lease whose holder may be gone.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// A lease in a namespace.
 pub struct Leadership {
@@ -36,56 +36,93 @@ pub struct Leadership {
     seen: Option<Seen>,
 }
 
-/// What somebody else's lease said, and since when nothing else was heard.
+/// The last content of another replica's lease, and when it was first seen.
 struct Seen {
     spec: LeaseSpec,
     at: Instant,
 }
 
+/// The lease of another replica.
+struct Held {
+    holder: String,
+    /// When the lease ends, unless its holder renews it.
+    ends_in: Duration,
+    /// True if the lease has changed since the last read.
+    has_changed: bool,
+}
+
 impl Leadership {
-    /// For this lease, under a name that no other operator has.
+    /// Returns the election for this lease. `identity` must be unique among the replicas.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String, clock: Clock) -> Leadership {
         Leadership { api: Api::namespaced(client, namespace), name: name.to_owned(), identity, clock, seen: None }
     }
 
-    /// Waits until it is ours, and says each time that it is not.
-    pub async fn acquire(&mut self, mut standing_by: impl FnMut()) {
+    /// Waits until this replica holds the lease.
+    ///
+    /// After each failed attempt, calls `standing_by` with false if TLS rejected the API server because of the validity of its
+    /// certificate, and with true otherwise.
+    pub async fn acquire(&mut self, mut standing_by: impl FnMut(bool)) {
         let mut is_told = false;
         loop {
+            let mut is_asked = true;
             match self.attempt_in_time().await {
                 Ok(None) => {
                     info!(identity = self.identity, "leading");
                     return;
                 }
-                Ok(Some(holder)) if !is_told => {
-                    info!(holder, "waiting until another operator stops");
+                Ok(Some(Held { holder, .. })) if !is_told => {
+                    info!(holder, "waiting for the lease: another operator holds it");
                     is_told = true;
                 }
                 Ok(Some(_)) => {}
-                Err(error) => warn!(error, "failed to read or write the lease"),
+                Err(error) => {
+                    is_asked = !error.contains(CLOCK_HINT);
+                    warn!(error, "failed to read or write the lease; retrying");
+                }
             }
-            standing_by();
+            standing_by(is_asked);
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Takes it for a short while, if nobody else has it. Waits a little for who is about to give it back; then says who has it.
+    /// Acquires the lease for a single pass.
+    ///
+    /// Fails if the holder renews the lease meanwhile: then that replica leads. A holder that does not renew may have stopped without
+    /// releasing the lease. Then this waits until the lease ends, and logs the remaining time.
     pub async fn acquire_soon(&mut self) -> Result<(), String> {
-        let begun = Instant::now();
+        let (begun, mut looks, mut told_at) = (Instant::now(), 0_u32, None::<Instant>);
         loop {
-            let why = match self.attempt_in_time().await {
+            let pause = match self.attempt_in_time().await {
                 Ok(None) => return Ok(()),
-                Ok(Some(holder)) => format!("{holder} has the lease {}", self.name),
-                Err(error) => format!("failed to take the lease {}: {error}", self.name),
+                Ok(Some(Held { holder, ends_in, has_changed })) => {
+                    let name = &self.name;
+                    if has_changed && 0 < looks {
+                        return Err(format!("{holder} has the lease {name}, and renews it"));
+                    }
+                    if LONGEST_WAIT < ends_in {
+                        return Err(format!(
+                            "{holder} has the lease {name}, which ends in {} s unless it is renewed; if that operator \
+                             has ended, delete the Lease",
+                            ends_in.as_secs()
+                        ));
+                    }
+                    looks += 1;
+                    if SOON <= begun.elapsed() && told_at.is_none_or(|at| EVERY <= at.elapsed()) {
+                        told_at = Some(Instant::now());
+                        info!(holder, seconds = ends_in.as_secs(), "waiting until the lease {name} is renewed or ends");
+                    }
+                    ends_in
+                }
+                Err(error) if SOON <= begun.elapsed() => {
+                    return Err(format!("failed to take the lease {}: {error}", self.name));
+                }
+                Err(_) => SOON,
             };
-            if SOON <= begun.elapsed() {
-                return Err(why);
-            }
-            tokio::time::sleep(SOON / 5).await;
+            tokio::time::sleep(pause.min(SOON / 5)).await;
         }
     }
 
-    /// Keeps it, and returns when it is lost.
+    /// Renews the lease, and returns when it is lost.
     pub async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
@@ -94,23 +131,23 @@ impl Leadership {
                 tokio::time::sleep_until(begun).await;
                 self.attempt_in_time().await
             };
-            // Others follow when its time is over, whether an attempt is under way or not.
+            // Another replica takes the lease when it ends, even if an attempt is in progress here.
             let Ok(attempted) = timeout_at(renewed + RENEW_WITHIN, next).await else {
-                warn!("the lease could not be renewed in time");
+                warn!("lost the lease: it could not be renewed in time");
                 return;
             };
             match attempted {
                 Ok(None) => renewed = begun,
-                Ok(Some(holder)) => {
-                    warn!(holder, "the lease was lost");
+                Ok(Some(Held { holder, .. })) => {
+                    warn!(holder, "lost the lease: another operator holds it");
                     return;
                 }
-                Err(error) => warn!(error, "failed to renew the lease"),
+                Err(error) => warn!(error, "failed to renew the lease; retrying"),
             }
         }
     }
 
-    /// Gives it back, so that nobody has to wait.
+    /// Releases the lease, so that another replica can lead at once.
     pub async fn release(&self) -> Result<(), Error> {
         let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -122,16 +159,18 @@ impl Leadership {
         self.api.replace(&self.name, &PostParams::default(), &lease).await.map(drop)
     }
 
-    /// An attempt that ends: a connection may be dead without anybody saying so.
-    async fn attempt_in_time(&mut self) -> Result<Option<String>, String> {
+    /// Makes an attempt with a time limit: a dead connection may never report an error.
+    async fn attempt_in_time(&mut self) -> Result<Option<Held>, String> {
         match timeout(EVERY, self.attempt()).await {
             Ok(attempted) => attempted.map_err(|error| brief(&error)),
             Err(_) => Err("no answer".to_owned()),
         }
     }
 
-    /// Takes or renews it. Says who has it, if that is somebody else. Where somebody was faster, the next look tells who.
-    async fn attempt(&mut self) -> Result<Option<String>, Error> {
+    /// Takes or renews the lease. Returns the lease of another holder, if there is one.
+    ///
+    /// If another replica was faster, the next attempt returns its lease.
+    async fn attempt(&mut self) -> Result<Option<Held>, Error> {
         let found = self.api.get_opt(&self.name).await?;
         let written = match found {
             None => {
@@ -143,9 +182,10 @@ impl Leadership {
                 let old = lease.spec.take().unwrap_or_default();
                 let holder = old.holder_identity.clone().filter(|holder| !holder.is_empty());
                 if let Some(holder) = holder.filter(|holder| *holder != self.identity)
-                    && !self.is_over(&old)
+                    && let (ends_in, has_changed) = self.watched(&old)
+                    && !ends_in.is_zero()
                 {
-                    return Ok(Some(holder));
+                    return Ok(Some(Held { holder, ends_in, has_changed }));
                 }
                 lease.spec = Some(self.spec(Some(&old)));
                 self.api.replace(&self.name, &PostParams::default(), &lease).await
@@ -154,19 +194,15 @@ impl Leadership {
         written.map(|_| None)
     }
 
-    fn is_over(&mut self, spec: &LeaseSpec) -> bool {
+    /// Returns when the lease ends unless it changes, and whether it has changed since the last read.
+    fn watched(&mut self, spec: &LeaseSpec) -> (Duration, bool) {
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let duration = seconds.map_or(DURATION, Duration::from_secs);
-        // Long ago by any clock: who asks only once cannot wait to hear nothing.
-        let renewed = spec.renew_time.as_ref().map(|time| time.0);
-        if renewed.is_some_and(|at| at + duration + CLOCKS < (self.clock)()) {
-            return true;
-        }
+        let duration = seconds.filter(|seconds| 0 < *seconds).map_or(DURATION, Duration::from_secs);
         match &self.seen {
-            Some(seen) if seen.spec == *spec => duration <= seen.at.elapsed(),
+            Some(seen) if seen.spec == *spec => (duration.saturating_sub(seen.at.elapsed()), false),
             _ => {
                 self.seen = Some(Seen { spec: spec.clone(), at: Instant::now() });
-                false
+                (duration, true)
             }
         }
     }
@@ -180,7 +216,7 @@ impl Leadership {
             lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
             acquire_time: old.filter(|_| is_ours).and_then(|old| old.acquire_time.clone()).or(Some(now.clone())),
             renew_time: Some(now),
-            lease_transitions: Some(if is_ours || old.is_none() { transitions } else { transitions + 1 }),
+            lease_transitions: Some(if is_ours || old.is_none() { transitions } else { transitions.saturating_add(1) }),
             ..LeaseSpec::default()
         }
     }

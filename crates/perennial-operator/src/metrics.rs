@@ -1,13 +1,12 @@
-//! What Prometheus is told: which certificates there are, with which keys, until when, and how many were made.
+//! The Prometheus metrics of the operator: certificates with their keys and expiry, issued certificates, and waits.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
-use jiff::{SignedDuration, Timestamp};
 use perennial_core::catalog::{Catalog, ObjectName, Row};
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
@@ -20,20 +19,22 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use crate::act::{ActError, Done};
-use crate::objects::Objects;
-use crate::pass::{Clock, Listener, Passed};
+use crate::observe::Observation;
+use crate::pass::{Listener, Passed};
 use crate::serving::Index;
 
-/// The only counter.
-const COUNTER: &str = "openshift_pki_certificate_generated";
-/// Upper bounds in seconds.
+/// The names of the counters, without `_total`.
+const GENERATED: &str = "openshift_pki_certificate_generated";
+const REFUSED: &str = "perennial_metrics_requests_refused";
+/// The upper bounds of the duration histogram, in seconds.
 const BUCKETS: [f64; 7] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
-/// Who has not finished a pass for so long makes no progress: several resyncs, and the longest keys.
-const PROGRESS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// An operator that completes no pass within this time makes no progress. The time allows for several resyncs and slow keys.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(600);
 
-/// The metrics of an operator, and whether it makes progress.
+/// The metrics and the progress of an operator.
 pub struct Metrics<'c> {
     catalog: &'c Catalog,
     registry: Registry,
@@ -43,26 +44,28 @@ pub struct Metrics<'c> {
     expiry: Family<Place, Gauge>,
     next_rotation: Family<Place, Gauge>,
     service_ca_expiry: Gauge,
-    /// Services that ask for a certificate, and those of them who do so in vain.
+    /// The Services that ask for a certificate, and those of them for which none can be issued.
     asking: (Gauge, Gauge),
-    /// When the first of their certificates ends.
+    /// When the first certificate of a Service expires.
     first_expiry: Gauge,
-    /// Certificates and bundles that are due and not written, by what they wait for.
+    /// Certificates and bundles that are due and not written, by reason.
     waiting: Family<Waits, Gauge>,
-    /// Those of the cluster, as the last pass left them.
+    /// The waits of the cluster's own certificates and bundles, after the last pass.
     cluster_waiting: Mutex<BTreeMap<&'static str, i64>>,
-    /// Where those are counted.
+    /// Counts the Services.
     services: OnceLock<Arc<Index>>,
-    clock: Clock,
-    /// When the last pass ended, in seconds; the beginning of time before the first.
-    last_pass: AtomicI64,
+    /// How many seconds the operator's clock is ahead of the API server's.
+    clock_skew: Gauge,
+    /// The refused requests for metrics.
+    refused: Family<Refused, Counter>,
+    /// When the last pass ended, or the first one began, on the monotonic clock.
+    progress: Mutex<Instant>,
     is_ready: AtomicBool,
-    started: Timestamp,
-    /// One text is made at a time, and not while the families change.
+    /// Held while a text is rendered, and while the families change.
     lock: Mutex<()>,
 }
 
-/// The parameters of a key. What does not apply is empty.
+/// The labels of a certificate. A label that does not apply is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Info {
     certificate_name: &'static str,
@@ -103,6 +106,38 @@ struct Waits {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
+}
+
+/// Why a request for metrics is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The cluster does not know the token.
+    UnknownToken,
+    /// The cluster knows the client, which may not read metrics.
+    Forbidden,
+    /// Too many unknown tokens came in a short time, so the operator did not ask the cluster about this one.
+    TooManyTokens,
+    /// The operator could not ask the cluster.
+    ReviewFailed,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 4] =
+        [Refusal::UnknownToken, Refusal::Forbidden, Refusal::TooManyTokens, Refusal::ReviewFailed];
+
+    fn label(self) -> &'static str {
+        match self {
+            Refusal::UnknownToken => "UnknownToken",
+            Refusal::Forbidden => "Forbidden",
+            Refusal::TooManyTokens => "TooManyTokens",
+            Refusal::ReviewFailed => "ReviewFailed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Place {
     certificate_name: &'static str,
     component: &'static str,
@@ -112,7 +147,7 @@ struct Place {
 
 impl<'c> Metrics<'c> {
     /// The metrics of an operator that starts now.
-    pub fn new(catalog: &'c Catalog, clock: Clock) -> Metrics<'c> {
+    pub fn new(catalog: &'c Catalog) -> Metrics<'c> {
         let mut registry = Registry::default();
         let info = Family::<Info, Gauge>::default();
         let generated = Family::<Generated, Counter>::default();
@@ -121,29 +156,36 @@ impl<'c> Metrics<'c> {
         let next_rotation = Family::<Place, Gauge>::default();
         let name = "openshift_pki_certificate";
         registry.register(format!("{name}_info"), "Certificates and the parameters of their keys", info.clone());
-        registry.register(COUNTER, "Certificates generated, by result", generated.clone());
+        registry.register(GENERATED, "Certificates generated, by result", generated.clone());
         let help = "Time to generate a key and its certificate";
         registry.register(format!("{name}_generation_duration_seconds"), help, duration.clone());
-        let help = "The last second of a certificate";
+        let help = "When a certificate expires";
         registry.register(format!("{name}_expiry_timestamp_seconds"), help, expiry.clone());
-        let help = "When a certificate is replaced, if nothing happens before";
+        let help = "When a certificate is rotated by its schedule";
         registry.register(format!("{name}_next_rotation_timestamp_seconds"), help, next_rotation.clone());
         let service_ca_expiry = Gauge::default();
-        let help = "When the current service CA expires; 0 until that is known";
+        let help = "When the current service CA expires; 0 until the operator has read it";
         registry.register("service_ca_expiry_time_seconds", help, service_ca_expiry.clone());
         let asking = <(Gauge, Gauge)>::default();
         let help = "Services that ask for a serving certificate";
         registry.register("perennial_serving_services", help, asking.0.clone());
-        let help =
-            "Services that ask for a serving certificate and cannot have it, because something stands in the way";
+        let help = "Services that ask for a serving certificate that cannot be issued until a person acts";
         registry.register("perennial_serving_services_blocked", help, asking.1.clone());
         let first_expiry = Gauge::default();
-        let help = "When the first of the serving certificates of Services expires; 0 where there are none";
+        let help = "When the first serving certificate of a Service expires; 0 if there is none";
         registry.register("perennial_serving_first_expiry_timestamp_seconds", help, first_expiry.clone());
         let waiting = Family::<Waits, Gauge>::default();
-        let help = "Certificates and trust bundles that are due and not written yet, by what they wait for";
+        let help = "Certificates and trust bundles that are due and not written yet, by reason";
         registry.register("perennial_waiting", help, waiting.clone());
-        let started = clock();
+        let clock_skew = Gauge::default();
+        let help = "Seconds by which the clock of this operator is ahead of the API server's, or behind if negative; 0 if \
+                    they differ by at most five minutes";
+        registry.register("perennial_clock_skew_seconds", help, clock_skew.clone());
+        let refused = Family::<Refused, Counter>::default();
+        for refusal in Refusal::ALL {
+            drop(refused.get_or_create(&Refused { reason: refusal.label() }));
+        }
+        registry.register(REFUSED, "Requests for metrics with a token that the operator refused", refused.clone());
         Metrics {
             catalog,
             registry,
@@ -158,20 +200,25 @@ impl<'c> Metrics<'c> {
             waiting,
             cluster_waiting: Mutex::default(),
             services: OnceLock::new(),
-            clock,
-            last_pass: AtomicI64::new(i64::MIN),
+            clock_skew,
+            refused,
+            progress: Mutex::new(Instant::now()),
             is_ready: AtomicBool::new(false),
-            started,
             lock: Mutex::new(()),
         }
     }
 
-    /// From here on these Services are counted; none where they are left alone.
-    pub(crate) fn count_services(&self, index: Option<Arc<Index>>) {
-        index.into_iter().for_each(|index| _ = self.services.set(index));
+    /// Sets the index whose Services are counted.
+    pub(crate) fn count_services(&self, index: Arc<Index>) {
+        _ = self.services.set(index);
     }
 
-    /// All of it, in the classic text format, which every scraper and `promtool` read.
+    /// Counts a refused request for metrics.
+    pub fn refuse(&self, refusal: Refusal) {
+        self.refused.get_or_create(&Refused { reason: refusal.label() }).inc();
+    }
+
+    /// Returns all metrics in the classic text format, which every scraper and `promtool` read.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, blocked) = self.services.get().map(|index| index.count()).unwrap_or_default();
@@ -194,7 +241,7 @@ impl<'c> Metrics<'c> {
         Ok(classic(&text))
     }
 
-    /// Counts the certificates of Services by their key, in one series for each kind: there may be very many Services.
+    /// Counts the certificates of Services by kind of key. One series for each Service would be too many.
     fn count_service_keys(&self) {
         let (Some(index), Some(row)) = (self.services.get(), self.catalog.row(service_ca::SERVING_ROW)) else { return };
         let counts = index.keys();
@@ -207,36 +254,40 @@ impl<'c> Metrics<'c> {
         }
     }
 
-    /// Whether a pass ended not long ago, or the first one may still be on its way.
+    /// True if a pass ended or the operator started not long ago.
     pub fn is_alive(&self) -> bool {
-        let last = Timestamp::from_second(self.last_pass.load(Ordering::Relaxed)).unwrap_or(self.started);
-        last.max(self.started).duration_until((self.clock)()) < PROGRESS_WITHIN
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < PROGRESS_WITHIN
     }
 
-    /// Whether a pass has ended, or another one leads.
+    /// True if a pass has ended, or another replica leads.
     pub fn is_ready(&self) -> bool {
         self.is_ready.load(Ordering::Relaxed)
     }
 
-    /// Notes that another one leads, and that this is as it should be.
+    /// Marks the operator as ready, because another replica leads.
     pub fn stand_by(&self) {
         self.is_ready.store(true, Ordering::Relaxed);
-        self.wait();
+        self.record_progress();
     }
 
-    /// Notes that it cannot begin yet, and that this is nothing that starting again would help against.
-    pub fn wait(&self) {
-        self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
+    /// Marks the operator as not ready, because it cannot read the cluster.
+    pub fn set_not_ready(&self) {
+        self.is_ready.store(false, Ordering::Relaxed);
     }
 
-    /// Notes what there is after a pass.
-    pub fn note(&self, planner: &Planner<'_>, passed: &Passed) {
+    /// Records progress while the operator waits for something that a restart would not help.
+    pub fn record_progress(&self) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Updates the metrics after a pass.
+    pub fn update(&self, planner: &Planner<'_>, passed: &Passed) {
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.info.clear();
         self.expiry.clear();
         self.next_rotation.clear();
         for entry in inventory(planner, &passed.observation.snapshot, &passed.report) {
-            self.note_entry(&entry, passed);
+            self.update_entry(&entry, passed);
         }
         let mut waiting = BTreeMap::new();
         for pending in &passed.report.waiting {
@@ -244,12 +295,13 @@ impl<'c> Metrics<'c> {
         }
         *self.cluster_waiting.lock().unwrap_or_else(PoisonError::into_inner) = waiting;
         self.is_ready.store(true, Ordering::Relaxed);
-        self.last_pass.store((self.clock)().as_second(), Ordering::Relaxed);
+        self.clock_skew.set(passed.observation.snapshot.clock_skew_seconds);
+        self.record_progress();
     }
 
-    fn note_entry(&self, entry: &Entry<'_>, passed: &Passed) {
+    fn update_entry(&self, entry: &Entry<'_>, passed: &Passed) {
         let Some(state) = entry.found.present() else { return };
-        // A pass looks at a few Services that stand for all; all are counted when somebody asks.
+        // A pass observes a few Services that represent all; `text` counts all of them.
         if entry.row.id == service_ca::SERVING_ROW && self.services.get().is_some() {
             return;
         }
@@ -276,7 +328,7 @@ impl<'c> Metrics<'c> {
         }
     }
 
-    /// Notes that a certificate was made, and how long key and certificate took; or that it was not.
+    /// Counts an issued certificate with its duration, or a failure if there is no duration.
     pub(crate) fn issued(&self, issue: &Issue, took: Option<Duration>) {
         let Some(row) = self.catalog.row(issue.row) else { return };
         let (labels, took_labels) =
@@ -313,17 +365,24 @@ impl<'c> Metrics<'c> {
     }
 }
 
-/// From OpenMetrics, in which the family of a counter is called without `_total`, a bound of a histogram has a fraction always,
-/// and the text has an end mark.
+/// Converts OpenMetrics to the classic text format.
+///
+/// In OpenMetrics, a counter family has no `_total` in its name, a histogram bound always has a fraction, and the text ends with a mark.
 fn classic(text: &str) -> String {
-    let line = |line: &str| match line.strip_prefix("# ").and_then(|rest| rest.split_once(&format!(" {COUNTER} "))) {
-        Some((keyword @ ("HELP" | "TYPE"), rest)) => format!("# {keyword} {COUNTER}_total {rest}\n"),
-        _ => format!("{}\n", whole_bound(line)),
+    let is_counter = |name: &str| [GENERATED, REFUSED].contains(&name);
+    let line = |line: &str| {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(keyword), Some(name), Some(rest)) if is_counter(name) => {
+                format!("# {keyword} {name}_total {rest}\n")
+            }
+            _ => format!("{}\n", whole_bound(line)),
+        }
     };
     text.lines().filter(|text| *text != "# EOF").map(line).collect()
 }
 
-/// `le="1.0"` as `le="1"`, which is how the installer and operators in Go write it.
+/// Converts `le="1.0"` to `le="1"`, as the installer and operators in Go write it.
 fn whole_bound(line: &str) -> String {
     let bound = |line: &str| {
         let (before, rest) = line.split_once("le=\"")?;
@@ -343,16 +402,16 @@ fn key_labels(key: Option<KeySpec>) -> (&'static str, String, &'static str) {
 }
 
 impl Listener for Metrics<'_> {
-    fn begins<'a>(&'a self, _: &'a Step, _: &'a Objects) -> BoxFuture<'a, ()> {
+    fn begins<'a>(&'a self, _: &'a Step, _: &'a Observation) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 
-    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, _: &'a Objects) -> BoxFuture<'a, ()> {
+    fn done<'a>(&'a self, step: &'a Step, done: &'a Done, _: &'a Observation) -> BoxFuture<'a, ()> {
         self.count(step, done.made.as_ref().map(|made| made.took));
         Box::pin(ready(()))
     }
 
-    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, _: &'a Objects) -> BoxFuture<'a, ()> {
+    fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, _: &'a Observation) -> BoxFuture<'a, ()> {
         if matches!(error, ActError::Key { .. } | ActError::Issue { .. } | ActError::Issuer { .. }) {
             self.count(step, None);
         }

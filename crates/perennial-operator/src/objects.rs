@@ -1,67 +1,68 @@
-//! Which objects there are, and in which version they were seen.
+//! The Secrets and ConfigMaps of an observation, with their resource versions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
+pub use perennial_core::plan::Kind;
+use perennial_core::plan::Step;
 
 use crate::FIELD_MANAGER;
 
-/// The kinds of objects that hold certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A certificate with its key.
-    Secret,
-    /// A bundle.
-    ConfigMap,
-}
-
-/// An object.
+/// A reference to a Secret or ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// Where it is.
+    /// The namespace and name.
     pub name: ObjectName,
 }
 
-/// The version of an object on which a decision rests.
+/// The version of an object that a plan is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Which object of that name.
+    /// The UID.
     pub uid: String,
-    /// Which version of it.
+    /// The resource version.
     pub resource_version: String,
-    /// Who wrote it last, apart from us.
+    /// The field manager that wrote the object last, other than Perennial.
     pub writer: Option<String>,
 }
 
-/// Every object that was looked at and that was there.
+/// Every existing object that the operator has read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Objects {
     seen: BTreeMap<ObjectRef, Seen>,
 }
 
 impl ObjectRef {
-    /// A Secret.
+    /// Returns a reference to a Secret.
     pub fn secret(name: ObjectName) -> ObjectRef {
         ObjectRef { kind: Kind::Secret, name }
     }
 
-    /// A ConfigMap.
+    /// Returns a reference to a ConfigMap.
     pub fn config_map(name: ObjectName) -> ObjectRef {
         ObjectRef { kind: Kind::ConfigMap, name }
     }
 }
 
+impl ObjectRef {
+    /// Returns the object that a step writes.
+    pub fn of(step: &Step) -> ObjectRef {
+        let name = step.slots().first().map(|slot| slot.object()).expect("a step has at least one slot");
+        ObjectRef { kind: step.kind(), name }
+    }
+}
+
 impl Objects {
-    /// The version in which it was seen; none where it was not there.
+    /// Returns the version of an object; none if it does not exist.
     pub fn get(&self, object: &ObjectRef) -> Option<&Seen> {
         self.seen.get(object)
     }
 
-    /// Notes the version of an object that was read or written.
+    /// Records the version of an object that was read or written.
     pub fn note(&mut self, object: ObjectRef, metadata: &ObjectMeta) {
         let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
         let others = metadata.managed_fields.iter().flatten().filter(|it| it.manager.as_deref() != Some(FIELD_MANAGER));
@@ -72,15 +73,6 @@ impl Objects {
             writer: last.and_then(|it| it.manager.clone()),
         };
         self.seen.insert(object, seen);
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Secret => "Secret",
-            Kind::ConfigMap => "ConfigMap",
-        })
     }
 }
 

@@ -9,25 +9,31 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service as KubeService};
-use kube_client::api::ListParams;
+use kube_client::api::{ApiResource, ListParams};
 use kube_client::{Api, Client, Error, ResourceExt};
-use perennial_core::catalog::{BundleHome, Catalog, Component, Day, Home, Instance, ObjectName, Scope};
+use perennial_core::catalog::index::{Wiring, instances};
+use perennial_core::catalog::{
+    BundleHome, COMPONENTS, Catalog, Component, ComponentRow, Day, Home, Instance, ObjectName, OperatorResource, Row,
+    Scope,
+};
 pub use perennial_core::conditions::Trouble;
-use perennial_core::rules::{BundleState, Observed, SecretState, Superseded};
+use perennial_core::description::{Description, SecretType};
+use perennial_core::reloads::Reloads;
 use perennial_core::serving::{self, Request};
-use perennial_core::snapshot::{Service, Settings, Slot, Snapshot};
+use perennial_core::snapshot::{BundleState, Observed, SecretState, Service, Settings, Slot, Snapshot, Superseded};
 use perennial_core::trust::{CertificateId, Certificates, KeyId};
-use perennial_core::wiring::{Wiring, instances};
 use perennial_x509::{Certificate, trust};
 
-use crate::act::{TLS, metadata};
 use crate::ask;
 use crate::brief;
 use crate::cluster::{self, ClusterState};
+use crate::describe;
 use crate::key_policy::PolicyObject;
 use crate::library::Library;
 use crate::objects::{ObjectRef, Objects};
+use crate::pass::Clock;
 use crate::read::{self, FoundBundle, FoundSecret};
+use crate::server_clock::ServerClock;
 use crate::service_ca;
 use crate::serving::Index;
 
@@ -47,6 +53,20 @@ pub struct View {
     pub services: Services,
     /// Whether objects are read that have nothing to do with any component that is kept.
     pub reads_unrelated: bool,
+    /// The API server's clock, where ours is compared with it.
+    pub server_clock: Option<Arc<ServerClock>>,
+    /// The earliest that it may be, where no other clock can be asked.
+    pub earliest: Option<Earliest>,
+}
+
+/// The earliest instant that it may be by a clock that no wrong setting has moved ahead.
+#[derive(Clone)]
+pub struct Earliest(pub Clock);
+
+impl std::fmt::Debug for Earliest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Earliest({})", (self.0)())
+    }
 }
 
 /// Which of the Services that ask for a certificate are looked at.
@@ -71,34 +91,51 @@ pub struct Observation {
     pub policy_object: PolicyObject,
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
-    /// Components of which some is left as it is because a resource asks for that, or nobody can say whether it does.
-    pub unmanaged: BTreeMap<&'static str, String>,
     /// What somebody should look at.
     pub troubles: Vec<Trouble>,
+    /// A Secret that was read a moment ago and is about to be written.
+    pub(crate) read: Option<ReadSecret>,
 }
 
-/// The components whose certificates are kept, so far.
-pub const KEPT: [Component; 3] = [Component::KubeApiserver, Component::KubeControllerManager, Component::ServiceCa];
+/// A Secret with its keys, of which nothing is printed.
+pub(crate) struct ReadSecret(pub(crate) Secret);
+
+impl std::fmt::Debug for ReadSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReadSecret")
+    }
+}
 
 impl Default for View {
     fn default() -> View {
-        let others = [Component::Etcd].map(|component| component.owner().to_owned());
-        let settings = Settings { left_alone: others.into(), ..Settings::default() };
-        View { settings, service_domain: "cluster.local".to_owned(), services: Services::All, reads_unrelated: true }
+        View {
+            settings: Settings::default(),
+            service_domain: "cluster.local".to_owned(),
+            services: Services::All,
+            reads_unrelated: true,
+            server_clock: None,
+            earliest: None,
+        }
     }
 }
 
 impl View {
+    /// True if the certificates of a row are read. A role cannot name the Secrets of nodes, so the operator does without those of
+    /// components that it does not keep: no write of its own can change who trusts them.
+    fn reads(&self, row: &Row) -> bool {
+        self.reads_unrelated || row.scope != Scope::Node || self.settings.keeps(row.component)
+    }
+
     /// The components whose objects are read.
     fn components(&self, catalog: &Catalog) -> BTreeSet<Component> {
         let all = catalog.rows.iter().map(|row| row.component);
-        if self.reads_unrelated { all.collect() } else { related(catalog, &self.settings) }
+        if self.reads_unrelated { all.collect() } else { related(catalog, |it| self.settings.keeps(it)) }
     }
 }
 
 /// The components that are kept, and every other that has something to do with them.
-pub(crate) fn related(catalog: &Catalog, settings: &Settings) -> BTreeSet<Component> {
-    catalog.related(catalog.operated(|it| !settings.left_alone.contains(it.owner())))
+pub(crate) fn related(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> BTreeSet<Component> {
+    catalog.related(catalog.operated(is_kept))
 }
 
 /// Certificates and annotations know whole seconds.
@@ -109,28 +146,20 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
 /// Looks at everything that the catalog names, as far as the view reads it.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
     let components = view.components(wiring.catalog);
-    let ClusterState { facts, nodes, policy, policy_object, is_short, rotation_base, troubles } =
+    let ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, troubles } =
         cluster::read(client, &view.service_domain, components.contains(&Component::KubeApiserver)).await?;
     let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
-    snapshot.settings.time_scale = cluster::time_scale(view.settings.time_scale, is_short);
-    match nodes {
-        Some(nodes) => snapshot.nodes = nodes,
-        // Whoever has a certificate for each node is left alone until it is known which there are.
-        None => {
-            let of_nodes = wiring.catalog.rows.iter().filter(|row| row.scope == Scope::Node);
-            snapshot.settings.left_alone.extend(of_nodes.map(|row| row.component.owner().to_owned()));
-        }
-    }
-    snapshot.policy = policy;
-    let unmanaged = service_ca::heed(client, wiring.catalog, &mut snapshot.settings, &mut troubles).await?;
-    services(client, view, &mut snapshot, &mut troubles).await?;
+    (snapshot.nodes, snapshot.feature_gate, snapshot.policy) = (nodes, feature_gate, policy);
+    snapshot.service_ca = service_ca::observe(client, &snapshot.settings, &mut troubles).await?;
+    troubles.extend(service_ca::refused_validity(wiring.catalog, &snapshot));
+    snapshot.services = services(client, view, &mut troubles).await?;
     snapshot.complete(wiring);
 
-    let mut gathered = Gathered::default();
-    const UNREAD: &str = "it has nothing to do with any component that is kept here";
-    let slots = wiring.secret_slots_of(&snapshot, |it| components.contains(&it));
+    let mut gathered = Gathered { now: snapshot.taken_at, ..Gathered::default() };
+    const UNREAD: &str = "not read, because no component that Perennial manages needs this object";
+    let slots = wiring.secret_slots_of(&snapshot, |row| components.contains(&row.component) && view.reads(row));
     let others = wiring.secret_slots(&snapshot).into_iter().filter(|slot| !slots.contains(slot));
     gathered.secrets.extend(others.map(|slot| (slot, Observed::Unknown { why: UNREAD.to_owned() })));
     let places: Vec<(&Slot, Slot)> =
@@ -138,7 +167,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     let secrets = read_all::<Secret>(client, places.iter().map(|(_, place)| place.object())).await?;
     for (slot, place) in &places {
         match secrets.get(&place.object()) {
-            Some(Ok(Some(secret))) => match snapshot.services.get(slot) {
+            Some(Ok(Some(secret))) => match snapshot.services.found().get(slot) {
                 Some(service) => gathered.serving_secret(slot, secret, service),
                 None => gathered.secret(slot, secret, place),
             },
@@ -186,45 +215,49 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             }
         }
     }
-    snapshot.settings.distrusted.extend(std::mem::take(&mut gathered.distrusted));
+    if let Some(clock) = &view.server_clock {
+        // Our own clock may have been set since the look began, and the answers have told what time it is.
+        snapshot.clock_skew_seconds = clock.skew_seconds();
+        snapshot.taken_at = whole_second(clock.now());
+    }
+    snapshot.not_earlier_than = view.earliest.as_ref().map(|it| whole_second((it.0)()));
+    snapshot.distrusted = std::mem::take(&mut gathered.distrusted);
+    snapshot.reloads = std::mem::take(&mut gathered.reloads);
     snapshot.asked = asked(wiring, &snapshot, std::mem::take(&mut gathered.asked));
-    Ok(Observation { policy_object, rotation_base, unmanaged, ..gathered.finish(snapshot, troubles) })
+    Ok(Observation { policy_object, rotation_base, ..gathered.finish(snapshot, troubles) })
 }
 
-/// The Services that ask for a certificate. Where nobody knows which do, everything that they need is left alone.
+/// The Services that ask for a certificate.
 async fn services(
     client: &Client,
     view: &View,
-    snapshot: &mut Snapshot,
     troubles: &mut Vec<Trouble>,
-) -> Result<(), Error> {
-    let component = Component::ServiceCa.owner();
-    if snapshot.settings.left_alone.contains(component) {
-        return Ok(());
+) -> Result<Observed<BTreeMap<Slot, Service>>, Error> {
+    if !view.settings.keeps(Component::ServiceCa) {
+        return Ok(Observed::Unknown { why: service_ca::NOT_KEPT.to_owned() });
     }
-    let found = match &view.services {
+    Ok(match &view.services {
         Services::Few(index) => {
             troubles.extend(index.troubles().into_iter().map(|text| Trouble { namespace: None, text }));
-            index.representatives()
+            match index.representatives() {
+                Some(found) => Observed::Present(found),
+                None => Observed::Unknown { why: "the operator has not looked at every Service yet".to_owned() },
+            }
         }
-        Services::All => match listed(client).await {
-            Ok(found) => Some(found),
+        Services::All => match listed(client, &view.settings).await {
+            Ok(found) => Observed::Present(found),
             Err(error) => {
-                let text = format!("the list of Services could not be read: {}", said(error)?);
+                let why = said(error)?;
+                let text = format!("the list of Services could not be read: {why}");
                 troubles.push(Trouble { namespace: None, text });
-                None
+                Observed::Unknown { why }
             }
         },
-    };
-    match found {
-        Some(found) => snapshot.services = found,
-        None => drop(snapshot.settings.left_alone.insert(component.to_owned())),
-    }
-    Ok(())
+    })
 }
 
-/// Every Service that asks, by the Secret that it asks for; where several ask for the same, the first.
-async fn listed(client: &Client) -> Result<BTreeMap<Slot, Service>, Error> {
+/// Every Service that asks and may ask, by the Secret that it asks for; where several ask for the same, the first.
+async fn listed(client: &Client, settings: &Settings) -> Result<BTreeMap<Slot, Service>, Error> {
     let api = Api::<KubeService>::all(client.clone());
     let mut found = BTreeMap::new();
     let mut params = ListParams::default().limit(PAGE);
@@ -232,15 +265,45 @@ async fn listed(client: &Client) -> Result<BTreeMap<Slot, Service>, Error> {
         let page = api.list(&params).await?;
         for service in page.items {
             let Some(Ok(request)) = Request::of(service.annotations()) else { continue };
-            let name = ObjectName { namespace: service.namespace().unwrap_or_default(), name: request.secret };
+            let name = ObjectName { namespace: service.namespace().unwrap_or_default(), name: request.secret.clone() };
+            if settings.reserves(&name.namespace, &service.name_any()) {
+                continue;
+            }
             let headless = service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None");
-            let service = Service { name: service.name_any(), headless, uid: service.uid().unwrap_or_default() };
+            let (uid, family) = (service.uid().unwrap_or_default(), request.family);
+            let service = Service { name: service.name_any(), headless, uid, family };
             found.entry(Slot::tls(&name)).or_insert(service);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),
         }
+    }
+}
+
+/// The resources of operators that matter where these components are kept: each that is kept, and each other that Perennial keeps by
+/// default and that has something to do with them.
+pub(crate) fn operator_resources(
+    catalog: &Catalog,
+    components: impl IntoIterator<Item = Component>,
+) -> impl Iterator<Item = OperatorResource> {
+    let components: BTreeSet<Component> = components.into_iter().collect();
+    let related = catalog.related(components.iter().copied());
+    let matters = move |row: &&ComponentRow| {
+        components.contains(&row.component) || (row.is_kept && related.contains(&row.component))
+    };
+    COMPONENTS.iter().filter(matters).filter_map(|row| row.resource)
+}
+
+/// How requests name the resource of an operator.
+pub(crate) fn api_resource(resource: &OperatorResource) -> ApiResource {
+    let (group, version) = ("operator.openshift.io", "v1");
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: format!("{group}/{version}"),
+        kind: resource.kind.to_owned(),
+        plural: resource.plural.to_owned(),
     }
 }
 
@@ -334,14 +397,15 @@ fn undescribed(
     maps: &BTreeMap<ObjectName, Result<Option<ConfigMap>, String>>,
 ) -> BTreeSet<Slot> {
     let mut found = BTreeSet::new();
-    for (slot, place) in metadata::rows(wiring, snapshot) {
+    for (slot, place) in wiring.places(snapshot) {
         let (Some(Observed::Present(it)), Some(Ok(Some(secret)))) =
             (gathered.secrets.get(&slot), secrets.get(&slot.object()))
         else {
             continue;
         };
         let mut wanted = secret.metadata.clone();
-        metadata::mend(&mut wanted, wiring.catalog, &place, &it.certificate);
+        let description = Description::of_place(wiring.catalog, &place, None);
+        describe::set(&mut wanted, &description, Some(&it.certificate), None);
         if wanted != secret.metadata {
             found.insert(slot);
         }
@@ -353,7 +417,8 @@ fn undescribed(
             continue;
         };
         let mut wanted = map.metadata.clone();
-        metadata::describe_bundle(&mut wanted, wiring.catalog, Some(wired.bundle));
+        let description = Description::of_bundle(wiring.catalog, Some(wired.bundle));
+        describe::set(&mut wanted, &description, None, None);
         if wanted != map.metadata {
             found.insert(slot.clone());
         }
@@ -382,6 +447,9 @@ struct Gathered {
     writers: BTreeMap<Slot, String>,
     asked: BTreeMap<Slot, String>,
     distrusted: BTreeMap<KeyId, Timestamp>,
+    reloads: Reloads,
+    /// When all of this was read.
+    now: Timestamp,
 }
 
 impl Gathered {
@@ -393,12 +461,13 @@ impl Gathered {
         self.asked.extend(ask::asked(secret.annotations()).map(|reason| (slot.clone(), reason.to_owned())));
         let distrusted = ask::distrusted(secret.annotations());
         self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
+        self.reloads(slot, secret.annotations(), self.now);
         let found = read::secret(secret, place);
         if let Observed::Present(found) = &found {
             let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
             let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
             self.keep([&found.certificate].into_iter().chain(beside).chain(past));
-            if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some(TLS) {
+            if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some(SecretType::Tls.as_str()) {
                 self.mistyped.insert(slot.clone());
             }
         }
@@ -424,6 +493,7 @@ impl Gathered {
     fn bundle(&mut self, slot: &Slot, map: &ConfigMap, key: &str) {
         let distrusted = ask::distrusted(map.annotations());
         self.distrusted.extend(distrusted.into_iter().map(|(key, distrust)| (key, distrust.since)));
+        self.reloads(slot, map.annotations(), self.now);
         if let Some(writer) = writers::other(&map.metadata) {
             self.writers.insert(slot.clone(), writer);
         }
@@ -432,6 +502,14 @@ impl Gathered {
             self.keep(&found.members);
         }
         self.bundles.insert(slot.clone(), (key.to_owned(), found));
+    }
+
+    /// What the service CA or its bundle says about the reloads of its clients and servers.
+    fn reloads(&mut self, slot: &Slot, annotations: &BTreeMap<String, String>, now: Timestamp) {
+        if slot.namespace() == service_ca::NAMESPACE {
+            let found = ask::reloads(annotations).until(now);
+            self.reloads = std::mem::take(&mut self.reloads).merged(found);
+        }
     }
 
     fn held(&mut self, held: held::Found) {
@@ -461,9 +539,9 @@ impl Gathered {
         snapshot.certificates = known;
         snapshot.mistyped = self.mistyped;
         snapshot.undescribed = self.undescribed;
-        let (policy_object, rotation_base, unmanaged) = Default::default();
+        let (policy_object, rotation_base) = Default::default();
         let Gathered { library, objects, .. } = self;
-        Observation { snapshot, library, objects, policy_object, rotation_base, unmanaged, troubles }
+        Observation { snapshot, library, objects, policy_object, rotation_base, troubles, read: None }
     }
 }
 
@@ -481,7 +559,7 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
     let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
     let superseded = found.memory.superseded.iter().filter_map(|past| {
         let mut ids = ids(&past.certificates).into_iter();
-        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at, hurry: past.hurry })
+        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at, lag_override: past.hurry })
     });
     // Whatever else is kept beside it is not trusted for that.
     let is_bridged =

@@ -1,27 +1,25 @@
-//! What the operator may do, and nothing else: roles with exactly the verbs that it uses.
+//! The roles of the operator, with exactly the verbs that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use perennial_core::catalog::{BundleHome, BundleInput, Catalog, Component, Day, Home, Object, Succession};
-use perennial_core::injection::LEGACY_NAME;
-use perennial_core::snapshot::Settings;
 use serde_json::{Value, json};
 
 use crate::cluster::{CLUSTER_VERSION, ROTATION_BASE};
-use crate::event::CLUSTER_EVENTS;
-use crate::observe::KEPT;
+use crate::controller::registry::{CONTROLLERS, Registration, Runs};
+use crate::events::CLUSTER_EVENTS;
+use crate::observe;
 use crate::service_ca::SINGLETON;
 
-/// What everything of ours is called.
+/// The name of the operator's objects.
 pub const NAME: &str = "perennial";
 
-/// The account of the operator in a namespace, and the roles that it needs to keep everything, as objects to apply.
+/// Returns the ServiceAccount of the operator and its roles to manage all components.
 pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
-    objects_for(catalog, namespace, &KEPT)
+    objects_for(catalog, namespace, &Component::kept().collect::<Vec<_>>())
 }
 
-/// The namespaces that the account and the roles for these components are in, and that the operator writes to, as objects to
-/// apply. Those that every cluster has are not among them.
+/// Returns the namespaces of the account and the roles for these components, except those that every cluster has.
 pub fn namespaces_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
     let reach = Reach::of(catalog, |component| components.contains(&component));
     let mut names: BTreeSet<&str> = reach.namespaces();
@@ -31,7 +29,7 @@ pub fn namespaces_for(catalog: &Catalog, namespace: &str, components: &[Componen
     names.into_iter().filter(|name| !is_everywhere(name)).map(object).collect()
 }
 
-/// The same to keep these components only.
+/// Returns the ServiceAccount of the operator and its roles to manage these components.
 pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component]) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
@@ -56,54 +54,38 @@ pub fn objects_for(catalog: &Catalog, namespace: &str, components: &[Component])
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": format!("{NAME}-leader")},
         "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
     }));
-    if components.contains(&Component::ServiceCa) {
-        objects.extend(serving(namespace));
-        objects.extend(injection(namespace));
-    }
+    objects.extend(controllers(namespace, |it| it.runs == Runs::Always && components.contains(&it.component)));
     objects
 }
 
-/// Where Secrets and ConfigMaps are listed, watched and written: where some are kept that nobody leaves alone.
+/// Returns the roles of the selected controllers, each bound to the account.
+fn controllers(namespace: &str, is_selected: impl Fn(&Registration) -> bool) -> Vec<Value> {
+    let mut roles: Vec<(&str, Vec<Value>)> = Vec::new();
+    for controller in CONTROLLERS.iter().filter(|it| is_selected(it)) {
+        let rights = (controller.rights)();
+        match roles.iter_mut().find(|(role, _)| *role == controller.role) {
+            Some((_, rules)) => rules.extend(rights),
+            None => roles.push((controller.role, rights)),
+        }
+    }
+    roles.into_iter().flat_map(|(role, rules)| bound(&format!("{NAME}-{role}"), &rules, namespace)).collect()
+}
+
+/// The namespaces in which the operator lists, watches and writes Secrets and ConfigMaps.
 pub(crate) struct Kept {
     pub(crate) secrets: BTreeSet<&'static str>,
     pub(crate) maps: BTreeSet<&'static str>,
 }
 
 impl Kept {
-    pub(crate) fn of(catalog: &Catalog, settings: &Settings) -> Kept {
-        let Reach { kept_secrets, kept_maps, .. } = Reach::of(catalog, |it| !settings.left_alone.contains(it.owner()));
+    /// Of the components that are kept.
+    pub(crate) fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Kept {
+        let Reach { kept_secrets, kept_maps, .. } = Reach::of(catalog, is_kept);
         Kept { secrets: kept_secrets, maps: kept_maps }
     }
 }
 
-/// What giving certificates to Services takes: every Service may ask, and its Secret is beside it.
-fn serving(namespace: &str) -> Vec<Value> {
-    let name = format!("{NAME}-serving");
-    let rules = [
-        rule("", &["services"], &["list", "watch", "patch"]),
-        // Nothing is ever deleted, not even what stands in the way.
-        rule("", &["secrets"], &["get", "list", "watch", "create", "update"]),
-        rule("", &["events"], &["create"]),
-    ];
-    bound(&name, &rules, namespace)
-}
-
-/// What giving out the CA bundle of Services takes: everybody may ask for it, everywhere.
-fn injection(namespace: &str) -> Vec<Value> {
-    let name = format!("{NAME}-ca-injection");
-    let targets = &["get", "list", "watch", "patch"];
-    let webhooks = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-    let rules = [
-        rule("", &["configmaps"], &["get", "list", "watch", "update"]),
-        rule("apiregistration.k8s.io", &["apiservices"], targets),
-        rule("apiextensions.k8s.io", &["customresourcedefinitions"], targets),
-        rule("admissionregistration.k8s.io", webhooks, targets),
-        rule("", &["events"], &["create"]),
-    ];
-    bound(&name, &rules, namespace)
-}
-
-/// A role in the whole cluster, bound to the account.
+/// Returns a ClusterRole, bound to the account.
 fn bound(name: &str, rules: &[Value], namespace: &str) -> Vec<Value> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -119,18 +101,12 @@ fn bound(name: &str, rules: &[Value], namespace: &str) -> Vec<Value> {
     vec![role, binding]
 }
 
-/// What making the ConfigMap that asks for that bundle takes, in every namespace: it is looked at by its name alone.
+/// Returns the roles of the controllers that run only on request.
 pub fn publication(namespace: &str) -> Vec<Value> {
-    let rules = [
-        rule("", &["namespaces"], &["list", "watch"]),
-        named("", &["configmaps"], &["list", "watch"], [LEGACY_NAME]),
-        rule("", &["configmaps"], &["create"]),
-        rule("", &["events"], &["create"]),
-    ];
-    bound(&format!("{NAME}-ca-publication"), &rules, namespace)
+    controllers(namespace, |it| it.runs == Runs::OnRequest)
 }
 
-/// What whoever reads the metrics needs: to be bound by those who know who that is.
+/// Returns the ClusterRole to read the metrics. The administrator binds it to the account of Prometheus.
 pub fn metrics_reader() -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -139,26 +115,26 @@ pub fn metrics_reader() -> Value {
     })
 }
 
-/// What is kept where, and what is only looked at.
+/// The objects that the operator writes or reads, by namespace.
 #[derive(Default)]
 struct Reach {
-    /// Where Secrets are kept.
+    /// The namespaces with Secrets that the operator writes.
     kept_secrets: BTreeSet<&'static str>,
-    /// Where ConfigMaps are kept.
+    /// The namespaces with ConfigMaps that the operator writes.
     kept_maps: BTreeSet<&'static str>,
-    /// Secrets that are only looked at, by namespace.
+    /// The Secrets that the operator reads, by namespace.
     secrets: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// The same for ConfigMaps.
+    /// The ConfigMaps that the operator reads, by namespace.
     maps: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// Where people look for what the operators of what is kept have to say.
+    /// The namespaces of the components' operators, for Events.
     operators: BTreeSet<&'static str>,
-    /// Whether other lifetimes may be asked for.
+    /// True if the operator reads the ConfigMap that overrides validities.
     has_rotation_base: bool,
 }
 
 impl Reach {
     fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
-        let operators = KEPT.into_iter().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
+        let operators = Component::kept().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
         let related = catalog.related(catalog.operated(&is_kept));
         let has_rotation_base = related.contains(&Component::KubeApiserver);
         let mut reach = Reach { operators: operators.collect(), has_rotation_base, ..Reach::default() };
@@ -175,7 +151,7 @@ impl Reach {
         for bundle in catalog.bundles.iter().filter(|bundle| related.contains(&bundle.component)) {
             let home = match bundle.home {
                 BundleHome::ConfigMap(place) => Some(place.object),
-                // It is read from one of those that carried it.
+                // The operator reads the file's content from the first of its ConfigMaps.
                 BundleHome::File { config_maps, .. } => config_maps.first().map(|place| place.object),
             };
             let is_kept = bundle.day == Day::Two && is_kept(bundle.component);
@@ -192,41 +168,38 @@ impl Reach {
     }
 
     fn add(&mut self, object: Object, is_kept: bool, is_secret: bool) {
-        if object.namespace.starts_with('<') {
+        // No role can name the Secrets of nodes: the operator reads them only where it keeps them.
+        if object.namespace.starts_with('<') || (!is_kept && object.name.contains('<')) {
             return;
         }
-        let (kept, looked_at) = match is_secret {
+        let (kept, read) = match is_secret {
             true => (&mut self.kept_secrets, &mut self.secrets),
             false => (&mut self.kept_maps, &mut self.maps),
         };
         if is_kept {
             kept.insert(object.namespace);
         }
-        looked_at.entry(object.namespace).or_default().insert(object.name);
+        read.entry(object.namespace).or_default().insert(object.name);
     }
 
     fn namespaces(&self) -> BTreeSet<&'static str> {
-        let looked_at = self.secrets.keys().chain(self.maps.keys()).copied();
+        let read = self.secrets.keys().chain(self.maps.keys()).copied();
         let base = self.has_rotation_base.then_some(ROTATION_BASE.namespace);
-        looked_at.chain(base).chain([CLUSTER_EVENTS]).chain(self.operators.iter().copied()).collect()
+        read.chain(base).chain([CLUSTER_EVENTS]).chain(self.operators.iter().copied()).collect()
     }
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
         let mut rules = Vec::new();
-        for (resource, kept, looked_at) in
+        for (resource, kept, read) in
             [("secrets", &self.kept_secrets, &self.secrets), ("configmaps", &self.kept_maps, &self.maps)]
         {
             if kept.contains(namespace) {
                 rules.push(rule("", &[resource], &["get", "list", "watch", "create", "update"]));
-            } else if let Some(names) = looked_at.get(namespace) {
-                // A name that has a node in it is not known before.
-                rules.push(match names.iter().any(|name| name.contains('<')) {
-                    true => rule("", &[resource], &["get"]),
-                    false => named("", &[resource], &["get"], names.iter().copied()),
-                });
+            } else if let Some(names) = read.get(namespace) {
+                rules.push(named("", &[resource], &["get"], names.iter().copied()));
             }
         }
-        // A Secret of another type is replaced, which takes a deletion.
+        // To change the type of a Secret, the operator deletes it and creates it again.
         if self.kept_secrets.contains(namespace) {
             rules.push(rule("", &["secrets"], &["delete"]));
         }
@@ -247,11 +220,8 @@ impl Reach {
 fn cluster_role(catalog: &Catalog, components: &[Component]) -> Value {
     let owners = || components.iter().map(|it| it.owner());
     let keeps_service_ca = components.contains(&Component::ServiceCa);
-    let mut operators = Vec::new();
-    if catalog.related(components.iter().copied()).contains(&Component::KubeApiserver) {
-        operators.extend(["kubeapiservers", "kubecontrollermanagers"]);
-    }
-    operators.extend(keeps_service_ca.then_some("servicecas"));
+    let operators: Vec<&str> =
+        observe::operator_resources(catalog, components.iter().copied()).map(|resource| resource.plural).collect();
     let mut rules = vec![
         rule("", &["nodes"], &["list", "watch"]),
         rule(
@@ -259,14 +229,14 @@ fn cluster_role(catalog: &Catalog, components: &[Component]) -> Value {
             &["pkis", "infrastructures", "networks", "featuregates"],
             &["get", "list", "watch"],
         ),
-        // The empty one, where there is none.
+        // The operator creates the empty resource if it is missing.
         rule("config.openshift.io", &["pkis"], &["create"]),
         named("config.openshift.io", &["clusterversions"], &["get"], [CLUSTER_VERSION]),
         rule("operator.openshift.io", &operators, &["get", "list", "watch"]),
         rule("config.openshift.io", &["clusteroperators"], &["create"]),
         named("config.openshift.io", &["clusteroperators"], &["get"], owners()),
         named("config.openshift.io", &["clusteroperators/status"], &["update"], owners()),
-        // Who asks for metrics, and whether they may.
+        // The operator authenticates and authorizes requests for metrics.
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ];
@@ -301,13 +271,38 @@ fn binding(kind: &str, namespace: Option<&str>, account: &str) -> Value {
     })
 }
 
-/// For objects of these names alone.
-fn named<'n>(group: &str, resources: &[&str], verbs: &[&str], names: impl IntoIterator<Item = &'n str>) -> Value {
+/// Returns a rule for objects with these names only.
+pub(crate) fn named<'n>(
+    group: &str,
+    resources: &[&str],
+    verbs: &[&str],
+    names: impl IntoIterator<Item = &'n str>,
+) -> Value {
     let mut rule = rule(group, resources, verbs);
     rule["resourceNames"] = names.into_iter().collect::<Vec<_>>().into();
     rule
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+pub(crate) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_name_each_secret_that_the_operator_only_reads() {
+        let objects = objects(Catalog::builtin(), "perennial");
+        let mut named = BTreeSet::new();
+        for role in objects.iter().filter(|object| object["kind"] == "Role") {
+            let rules = role["rules"].as_array().unwrap().iter();
+            for rule in rules.filter(|rule| rule["resources"] == json!(["secrets"]) && rule["verbs"] == json!(["get"]))
+            {
+                assert!(rule["resourceNames"].is_array(), "{role}");
+                named.insert(role["metadata"]["namespace"].as_str().unwrap());
+            }
+        }
+        assert!(named.contains("openshift-etcd"), "{named:?}");
+    }
 }

@@ -1,25 +1,25 @@
-//! From the bytes of an object to what decisions look at.
+//! Parses the certificates and bundles in Secrets and ConfigMaps.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use perennial_api::annotations::{ISSUER, NOT_AFTER, NOT_BEFORE};
-use perennial_core::rules::{Annotation, Observed};
-use perennial_core::snapshot::Slot;
+use perennial_core::snapshot::{Annotation, Observed, Slot};
 use perennial_x509::{Bundle, Certificate, PrivateKey, read_certificates};
 
-use crate::memory::{self, Annotations, SecretMemory};
+use crate::history::{self, Annotations, SecretHistory};
 
-/// The key of a signer's Secret with the signer itself, signed by the one that it followed: the original operator reads it, and
-/// takes one certificate and no more.
+/// The data key of a signer's Secret with the cross-certificate of the signer, signed by the previous CA.
+///
+/// The service CA operator of OpenShift reads this key, and accepts only one certificate in it.
 pub(crate) const BRIDGE: &str = "intermediate-ca.crt";
-/// The key with what leads on from there, to those before.
+/// The data key with the earlier cross-certificates, which lead to the CAs before.
 pub(crate) const EARLIER_BRIDGES: &str = "earlier-intermediate-ca.crt";
-/// The key of a signer's Secret with those that it followed, signed by it.
+/// The data key of a signer's Secret with the cross-certificates of the previous CAs, signed by this signer.
 pub(crate) const BRIDGED: &str = "cross-signed-ca.crt";
-/// The same where the original operator looks for it: the signer itself first, then those that it followed.
+/// The data key where the service CA operator of OpenShift expects these: first the signer, then the cross-certificates.
 pub(crate) const CA_BUNDLE: &str = "ca-bundle.crt";
 
-/// A certificate with everything that was written down about it. Its key was looked at and is not here.
+/// A certificate in a Secret, with its history. Its private key was checked, and is not kept.
 #[derive(Debug)]
 pub(crate) struct FoundSecret {
     pub(crate) certificate: Certificate,
@@ -29,10 +29,10 @@ pub(crate) struct FoundSecret {
     pub(crate) not_after: Annotation,
     pub(crate) not_before: Annotation,
     pub(crate) names_issuer: bool,
-    pub(crate) memory: SecretMemory,
+    pub(crate) memory: SecretHistory,
 }
 
-/// A bundle with everything that was written down about it.
+/// A bundle in a ConfigMap, with its annotations.
 #[derive(Debug)]
 pub(crate) struct FoundBundle {
     pub(crate) members: Vec<Certificate>,
@@ -41,7 +41,7 @@ pub(crate) struct FoundBundle {
     pub(crate) annotations: Annotations,
 }
 
-/// The certificate that a Secret holds under the slot's key.
+/// Returns the certificate that a Secret holds under the slot's data key.
 pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     let none = Annotations::new();
     let annotations = secret.metadata.annotations.as_ref().unwrap_or(&none);
@@ -57,7 +57,7 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     let Some(certificate) = certificates.next() else {
         return Observed::Unreadable { why: format!("{} has no certificate", slot.key()) };
     };
-    // What is damaged here is made again with the next rotation, and until then as good as not there.
+    // A damaged cross-certificate counts as absent. The next rotation issues a new one.
     let beside = |key: &str| data(secret, key).and_then(|pem| read_certificates(pem).ok()).unwrap_or_default();
     let mut bridged = beside(BRIDGED);
     bridged.extend(beside(CA_BUNDLE).into_iter().filter(|it| *it != certificate));
@@ -69,11 +69,11 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
         not_after: instant(annotations, NOT_AFTER),
         not_before: instant(annotations, NOT_BEFORE),
         names_issuer: annotations.get(ISSUER).is_some_and(|issuer| !issuer.is_empty()),
-        memory: SecretMemory::read(annotations, slot.key()),
+        memory: SecretHistory::read(annotations, slot.key()),
     })
 }
 
-/// The certificate that a Secret holds for a Service, which says otherwise when it ends.
+/// Returns the serving certificate in the Secret of a Service, whose expiry is in another annotation.
 pub(crate) fn serving(found: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     let none = Annotations::new();
     let annotations = found.metadata.annotations.as_ref().unwrap_or(&none);
@@ -85,10 +85,10 @@ pub(crate) fn serving(found: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     }
 }
 
-/// The certificates under a key of a Secret, and the private key of the first of them.
+/// Returns the certificates under a data key of a Secret, and the private key of the first one.
 pub(crate) fn pair(secret: &Secret, key: &str) -> Result<(Vec<Certificate>, PrivateKey), String> {
     let key_name = key_name(key);
-    let part = |name: &str| data(secret, name).ok_or_else(|| format!("there is no {name}"));
+    let part = |name: &str| data(secret, name).ok_or_else(|| format!("data key {name} is missing"));
     let certificates = read_certificates(part(key)?).map_err(|error| format!("{key}: {error}"))?;
     let private = PrivateKey::from_pem(part(&key_name)?).map_err(|error| format!("{key_name}: {error}"))?;
     match certificates.first() {
@@ -97,7 +97,7 @@ pub(crate) fn pair(secret: &Secret, key: &str) -> Result<(Vec<Certificate>, Priv
     }
 }
 
-/// The bundle that a ConfigMap holds under a key.
+/// Returns the bundle that a ConfigMap holds under a data key.
 pub(crate) fn bundle(map: &ConfigMap, key: &str) -> Observed<FoundBundle> {
     let text = map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str).unwrap_or_default();
     let annotations = map.metadata.annotations.clone().unwrap_or_default();
@@ -115,7 +115,7 @@ pub(crate) fn bundle(map: &ConfigMap, key: &str) -> Observed<FoundBundle> {
     Observed::Present(FoundBundle { members: found.into_iter().collect(), damage, is_canonical, annotations })
 }
 
-/// A bundle as it is written: in the order of the bytes, so that no rollout is about order.
+/// Returns a bundle in PEM, sorted by bytes, so that no rollout happens only because of the order.
 pub(crate) fn bundle_text<'a>(members: impl IntoIterator<Item = &'a Certificate>) -> String {
     let mut members: Vec<&Certificate> = members.into_iter().collect();
     members.sort_by_key(|certificate| certificate.der());
@@ -123,15 +123,15 @@ pub(crate) fn bundle_text<'a>(members: impl IntoIterator<Item = &'a Certificate>
     members.into_iter().map(Certificate::to_pem).collect()
 }
 
-/// Since when each certificate of a bundle is there.
+/// Returns since when each CA is in a bundle.
 pub(crate) fn published(
     found: &FoundBundle,
     key: &str,
-) -> std::collections::BTreeMap<perennial_core::trust::CertificateId, perennial_core::rules::Published> {
-    memory::read_published(&found.annotations, key)
+) -> std::collections::BTreeMap<perennial_core::trust::CertificateId, perennial_core::snapshot::Published> {
+    history::read_published(&found.annotations, key)
 }
 
-/// The name of the key that belongs to a certificate.
+/// Returns the data key of the private key of a certificate.
 pub(crate) fn key_name(certificate: &str) -> String {
     format!("{}.key", certificate.strip_suffix(".crt").unwrap_or(certificate))
 }

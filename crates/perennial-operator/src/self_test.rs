@@ -1,8 +1,9 @@
-//! Whether keys of every kind that is configured can be made and used here.
+//! The crypto test: generates and uses a key of every configured kind before the operator starts.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use perennial_core::clocks::shifted;
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::key::KeySpec;
 use perennial_core::plan::{Planner, Report};
@@ -11,36 +12,36 @@ use perennial_core::snapshot::Snapshot;
 use perennial_core::spec::{CertificateSpec, Subject, Validity};
 use perennial_x509::{IssueError, KeyError, PrivateKey, self_signed, signed_by};
 
-/// A key of a kind cannot be made or used.
+/// A key of a configured kind cannot be generated or used.
 #[derive(Debug, thiserror::Error)]
 pub enum SelfTestError {
-    /// It cannot be made.
+    /// The key cannot be generated.
     #[error("crypto test failed for {spec}: {source}")]
     Key {
         /// The kind of key.
         spec: KeySpec,
-        /// Why.
+        /// The reason.
         source: KeyError,
     },
-    /// It cannot sign.
+    /// The key cannot sign.
     #[error("crypto test failed for {spec}: {source}")]
     Sign {
         /// The kind of key.
         spec: KeySpec,
-        /// Why.
+        /// The reason.
         source: IssueError,
     },
-    /// What it signed is not accepted.
-    #[error("crypto test failed for {spec}: its signature is not accepted")]
+    /// The signature of the key does not verify.
+    #[error("crypto test failed for {spec}: its signature does not verify")]
     Refused {
         /// The kind of key.
         spec: KeySpec,
     },
 }
 
-/// Every kind of key that some certificate gets.
+/// Returns every kind of key that the policy gives to a certificate.
 pub(crate) fn configured(planner: &Planner<'_>, snapshot: &Snapshot, report: &Report) -> BTreeSet<KeySpec> {
-    // Where nobody knows the policy, the platform's is what may have to be used.
+    // If the policy cannot be read, the operator may have to use the default policy.
     let key = |entry: Entry<'_>| {
         let wanted = entry.wanted.unwrap_or_else(|| planner.wiring().catalog.key_of(&Policy::default(), entry.row));
         wanted.key
@@ -48,7 +49,7 @@ pub(crate) fn configured(planner: &Planner<'_>, snapshot: &Snapshot, report: &Re
     inventory(planner, snapshot, report).into_iter().map(key).collect()
 }
 
-/// Makes a key, signs with it, and judges the signature.
+/// Generates a key, signs with it, and verifies the signature.
 pub(crate) fn test(spec: KeySpec, now: Timestamp) -> Result<(), SelfTestError> {
     let key = PrivateKey::generate(spec).map_err(|source| SelfTestError::Key { spec, source })?;
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
@@ -56,7 +57,7 @@ pub(crate) fn test(spec: KeySpec, now: Timestamp) -> Result<(), SelfTestError> {
         subject: Subject::common_name("crypto test").into(),
         usage: Usage::Signer,
         hosts: Vec::new(),
-        validity: Validity { not_before: now, not_after: now + SignedDuration::from_secs(1) },
+        validity: Validity { not_before: now, not_after: shifted(now, SignedDuration::from_secs(1)) },
         key: spec,
         extensions: Vec::new(),
     };

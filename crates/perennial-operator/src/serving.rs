@@ -1,21 +1,22 @@
-//! Gives a certificate to every Service that asks for one by an annotation, and keeps it right.
+//! Issues a serving certificate for every Service that asks for one with an annotation, and renews it.
 //!
-//! There may be very many Services. Of each is kept what it asks for and how its certificate is verified, and nothing of its Secret
-//! but the version in which it was right; no key is kept, but for the service CA's while there is something to sign. What is heard of
-//! a Service or a Secret leads to a look at that one alone.
+//! There may be very many Services. For each, the controller keeps in memory only its request, how its certificate is verified, and the
+//! last correct resource version of its Secret. It keeps no private key, except that of the service CA while it signs. A change of a
+//! Service or a Secret makes the controller reconcile that Service alone.
 //!
-//! [`core::serving`](perennial_core::serving) says who asks and whose a Secret is, the planner whether a certificate is due and safe.
+//! [`core::serving`](perennial_core::serving) decides which Services ask and which Service a Secret belongs to. The planner decides
+//! whether a certificate is due and safe.
 
 mod base;
 mod index;
-mod look;
+mod observe;
+mod reconcile;
+mod risks;
 
-use std::pin::pin;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, FuturesUnordered, SelectAll};
+use futures_util::stream::{self, BoxStream, SelectAll};
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret, Service as KubeService};
@@ -23,286 +24,283 @@ use kube_client::core::PartialObjectMeta;
 use kube_client::{Api, Client};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
-use perennial_core::catalog::ObjectName;
+use perennial_core::catalog::{Component, ObjectName};
 use perennial_core::plan::Planner;
 use perennial_core::snapshot::Service;
-use perennial_x509::KeyPool;
+use perennial_x509::Certificate;
+use serde_json::Value;
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 pub use self::base::Base;
+pub(crate) use self::base::views;
 pub use self::index::Index;
-use self::look::Signer;
-use crate::event::{self, Told};
+use crate::act::Actor;
+use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
+use crate::controller::{Change, Circumstances, Controller, Key, Load, Outcome, Problem, Turn};
+use crate::events::{self, NewEvent};
 use crate::metrics::Metrics;
 use crate::pass::Clock;
-use crate::queue::Queue;
+use crate::rbac::rule;
 use crate::watch::{Health, why};
 
-/// How many Services are looked at at once.
-const AT_ONCE: usize = 16;
-/// How often it is asked whether time alone has made something due, at least.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Registers this controller.
+pub(crate) const REGISTRATION: Registration = Registration {
+    component: Component::ServiceCa,
+    runs: Runs::Always,
+    role: "serving",
+    rights,
+    make: |parts| Box::new(Serving::new(parts)),
+};
 
-/// What came of looking at a Service.
-#[derive(Debug)]
-enum Outcome {
-    /// It has what it asks for.
-    Right,
-    /// Something else has to happen first; the next look knows.
-    Waits,
-    /// It is gone, or asks no longer.
-    Gone,
-    /// Somebody was faster.
-    Again,
-    /// Something stands in the way, and people should know.
-    Blocked { uid: String, why: String },
-    /// Something went wrong that passes.
-    Failed(String),
+/// Returns the RBAC rules of this controller: any Service may ask, and its Secret is in the same namespace. Nothing is deleted.
+fn rights() -> Vec<Value> {
+    vec![
+        rule("", &["services"], &["list", "watch", "patch"]),
+        rule("", &["secrets"], &["get", "list", "watch", "create", "update"]),
+        rule("", &["events"], &["create"]),
+    ]
 }
 
-/// What was heard.
-enum Heard {
+/// The kind of the objects that this controller reconciles.
+const SERVICE: &str = "Service";
+
+/// A report of a watch.
+enum WatchEvent {
     Failure(&'static str, String),
     Services(Box<Event<KubeService>>),
     Secrets(Box<Event<PartialObjectMeta<Secret>>>),
+    View(Arc<Base>),
 }
 
-/// What was under way.
-enum Ended {
-    Looked { name: ObjectName, outcome: Outcome, is_heard_of: bool },
-    Told,
-}
-
-/// Gives certificates to Services.
-pub struct Serving<'c> {
+/// Issues serving certificates for Services.
+pub(crate) struct Serving<'c> {
     planner: &'c Planner<'c>,
     client: Client,
-    keys: Arc<KeyPool>,
+    actor: Actor,
     metrics: Arc<Metrics<'c>>,
     clock: Clock,
     index: Arc<Index>,
-    /// What is the same for all of them, whenever it was looked at.
-    bases: watch::Receiver<Option<Arc<Base>>>,
-    /// Who is to be woken when everything has been looked at once.
-    known: Arc<Notify>,
-    /// The last base by which everything was done that can be done.
-    settled: watch::Sender<u64>,
-    signer: tokio::sync::Mutex<Option<Arc<Signer>>>,
-    /// What was logged last about keys that are doubtful.
+    views: watch::Receiver<Option<Arc<Base>>>,
+    /// Wakes the next pass.
+    wake: Arc<Notify>,
+    progress: Arc<Progress>,
+    state: Mutex<State>,
+    /// The last warning about the kind of key.
     warned: Mutex<String>,
+    /// The CA whose risks were reported last.
+    risked: Mutex<Option<Certificate>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The service CA as the last pass observed it.
+    view: Option<Arc<Base>>,
+    /// The controller knows the CA, the Services and the Secrets.
+    is_ready: bool,
+    /// The controller has reconciled every Service once.
+    is_known: bool,
+    /// A condition reports a Service.
+    needed_attention: bool,
 }
 
 impl<'c> Serving<'c> {
-    /// In this cluster.
-    pub fn new(
-        planner: &'c Planner<'c>,
-        client: Client,
-        keys: Arc<KeyPool>,
-        metrics: Arc<Metrics<'c>>,
-        clock: Clock,
-        bases: watch::Receiver<Option<Arc<Base>>>,
-        known: Arc<Notify>,
-    ) -> Serving<'c> {
-        let (index, signer) = (Arc::default(), tokio::sync::Mutex::default());
-        let (settled, warned) = (watch::Sender::new(0), Mutex::default());
-        Serving { planner, client, keys, metrics, clock, index, bases, known, settled, signer, warned }
-    }
-
-    /// Every Service that asks.
-    pub fn index(&self) -> Arc<Index> {
-        self.index.clone()
-    }
-
-    /// Waits until everything is done that can be done by this base.
-    pub async fn settled(&self, base: &Base) {
-        let mut settled = self.settled.subscribe();
-        // It is sent from here.
-        _ = settled.wait_for(|number| base.number <= *number).await;
-    }
-
-    /// Serves until it is told to stop: then after the writes that are under way.
-    pub async fn run(&self, stop: impl Future<Output = ()>) {
-        let mut stop = pin!(stop);
-        let mut heard = self.listen();
-        let mut bases = self.bases.clone();
-        bases.mark_changed();
-        let mut base: Option<Arc<Base>> = None;
-        let mut queue = Queue::new();
-        // Who was served before it began once more is not heard of as somebody new.
-        self.index.names().into_iter().for_each(|name| queue.add(name));
-        let mut under_way: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
-        let (mut is_known, mut needed_attention) = (false, false);
-        info!("Starting serving certificates");
-        loop {
-            self.index.due((self.clock)()).into_iter().for_each(|name| queue.add(name));
-            // Who asks and what is there has to be heard to its end first.
-            while let Some(base) = base.clone().filter(|_| under_way.len() < AT_ONCE && self.index.is_heard()) {
-                let Some(name) = queue.next(Instant::now()) else { break };
-                under_way.push(
-                    async move {
-                        let outcome = self.look(&name, &base).await;
-                        let is_heard_of = self.index.ended(&name);
-                        Ended::Looked { name, outcome, is_heard_of }
-                    }
-                    .boxed(),
-                );
-            }
-            if queue.is_idle() {
-                // Nothing to sign: nobody keeps the key.
-                *self.signer.lock().await = None;
-                if !is_known && self.index.is_known() {
-                    is_known = true;
-                    self.known.notify_one();
-                }
-                if let Some(base) = base.as_ref().filter(|_| self.index.is_heard()) {
-                    self.settled.send_if_modified(|number| {
-                        let is_new = *number < base.number;
-                        *number = base.number;
-                        is_new
-                    });
-                }
-            }
-            // That Services begin or cease to wait is a condition of the component: the next pass writes it.
-            self.index.set_backlog(queue.backlog());
-            if needed_attention != self.index.needs_attention() {
-                needed_attention = !needed_attention;
-                self.known.notify_one();
-            }
-            let due = Instant::now() + self.wait();
-            let due = queue.due().map_or(due, |retry| retry.min(due));
-            tokio::select! {
-                () = &mut stop => break,
-                Some(what) = heard.next() => self.hear(what, &mut queue),
-                Ok(()) = bases.changed() => {
-                    let new = bases.borrow_and_update().clone();
-                    if let Some(new) = new {
-                        if base.as_ref().is_none_or(|old| old.differs(&new)) {
-                            queue.add_all();
-                        }
-                        base = Some(new);
-                    }
-                },
-                Some(ended) = under_way.next() => {
-                    if let Ended::Looked { name, outcome, is_heard_of } = ended
-                        && let Some((uid, why)) = settle(&mut queue, &name, outcome, is_heard_of)
-                    {
-                        under_way.push(
-                            async move {
-                                let service = Service { name: name.name, headless: false, uid };
-                                self.tell(&name.namespace, &service, "ServingCertificateFailed", &why).await;
-                                Ended::Told
-                            }
-                            .boxed(),
-                        );
-                    }
-                }
-                () = tokio::time::sleep_until(due), if under_way.len() < AT_ONCE => {}
-            }
+    fn new(parts: &Parts<'c>) -> Serving<'c> {
+        let (client, clock) = (parts.client.clone(), parts.clock.clone());
+        Serving {
+            planner: parts.planner,
+            actor: Actor::new(client.clone(), parts.keys.clone(), clock.clone()).with_signer_cache(),
+            client,
+            metrics: parts.metrics.clone(),
+            clock,
+            index: parts.index.clone(),
+            views: parts.views.clone(),
+            wake: parts.wake.clone(),
+            progress: parts.progress.clone(),
+            state: Mutex::default(),
+            warned: Mutex::default(),
+            risked: Mutex::default(),
         }
-        while under_way.next().await.is_some() {}
     }
 
-    /// How long until time alone makes something due.
-    fn wait(&self) -> Duration {
-        let left = (self.clock)().duration_until(self.index.next());
-        Duration::try_from(left).unwrap_or_default().clamp(Duration::from_secs(1), LONGEST_WAIT)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, heard: Heard, queue: &mut Queue<ObjectName>) {
+    /// Updates the index with the report of a watch, and returns the Services to reconcile.
+    fn handle(&self, reported: WatchEvent) -> Change {
         let index = &self.index;
-        match &heard {
-            // A list that begins may be refused once more.
-            Heard::Services(event) if !matches!(**event, Event::Init) => index.hears(SERVICES, None),
-            Heard::Secrets(event) if !matches!(**event, Event::Init) => index.hears(SECRETS, None),
+        match &reported {
+            // A list that begins may still fail.
+            WatchEvent::Services(event) if !matches!(**event, Event::Init) => index.hears(SERVICES, None),
+            WatchEvent::Secrets(event) if !matches!(**event, Event::Init) => index.hears(SECRETS, None),
             _ => {}
         }
-        let changed = match heard {
-            Heard::Failure(what, why) => {
+        let changed = match reported {
+            WatchEvent::Failure(what, why) => {
                 index.hears(what, Some(why));
                 Vec::new()
             }
-            Heard::Services(event) => match *event {
+            WatchEvent::Services(event) => match *event {
                 Event::Init => index.services_begin(),
                 Event::InitApply(service) | Event::Apply(service) => index.service(service).into_iter().collect(),
                 Event::Delete(service) => index.service_gone(&service.metadata),
                 Event::InitDone => index.services_end(),
             },
-            Heard::Secrets(event) => match *event {
+            WatchEvent::Secrets(event) => match *event {
                 Event::Init => index.secrets_begin(),
                 Event::InitApply(secret) | Event::Apply(secret) => index.secret(&secret.metadata),
                 Event::Delete(secret) => index.secret_gone(&secret.metadata),
                 Event::InitDone => index.secrets_end(),
             },
+            WatchEvent::View(view) => {
+                let mut state = self.state();
+                let differs = state.view.as_ref().is_none_or(|before| before.differs(&view));
+                state.view = Some(view);
+                drop(state);
+                self.becomes_ready();
+                return if differs { Change::Everything } else { Change::Objects(Vec::new()) };
+            }
         };
-        changed.into_iter().for_each(|name| queue.add(name));
+        match self.becomes_ready() {
+            true => Change::Everything,
+            false => Change::Objects(changed.into_iter().map(key).collect()),
+        }
     }
 
-    fn listen(&self) -> SelectAll<BoxStream<'static, Heard>> {
+    /// True if the controller has just become able to reconcile: it knows the CA, the Services and the Secrets.
+    fn becomes_ready(&self) -> bool {
+        let mut state = self.state();
+        let is_ready = state.view.is_some() && self.index.is_heard();
+        !std::mem::replace(&mut state.is_ready, is_ready) && is_ready
+    }
+
+    fn watches(&self) -> SelectAll<BoxStream<'static, WatchEvent>> {
         let services = watcher(Api::<KubeService>::all(self.client.clone()), watcher::Config::default());
         let secrets = watcher(Api::<PartialObjectMeta<Secret>>::all(self.client.clone()), watcher::Config::default());
         let mut all = SelectAll::new();
-        let services = services.default_backoff().map(understood(SERVICES));
-        all.push(services.map(|it| it.map_or_else(failed, |event| Heard::Services(Box::new(event)))).boxed());
-        let secrets = secrets.default_backoff().map(understood(SECRETS));
-        all.push(secrets.map(|it| it.map_or_else(failed, |event| Heard::Secrets(Box::new(event)))).boxed());
+        let services = services.default_backoff().map(with_health(SERVICES));
+        all.push(services.map(|it| it.map_or_else(failed, |event| WatchEvent::Services(Box::new(event)))).boxed());
+        let secrets = secrets.default_backoff().map(with_health(SECRETS));
+        all.push(secrets.map(|it| it.map_or_else(failed, |event| WatchEvent::Secrets(Box::new(event)))).boxed());
+        all.push(views(&self.views).map(WatchEvent::View).boxed());
         all
     }
 
-    /// On the Service itself.
-    async fn tell(&self, namespace: &str, service: &Service, reason: &str, text: &str) {
+    /// Posts a Warning event on a Service.
+    async fn post(&self, namespace: &str, service: &Service, reason: &str, text: &str) {
         warn!(service = %format_args!("{namespace}/{}", service.name), reason, "{text}");
         let involved = ObjectReference {
             api_version: Some("v1".to_owned()),
-            kind: Some("Service".to_owned()),
+            kind: Some(SERVICE.to_owned()),
             namespace: Some(namespace.to_owned()),
             name: Some(service.name.clone()),
             uid: Some(service.uid.clone()),
             ..ObjectReference::default()
         };
         let now: Timestamp = (self.clock)();
-        event::post(&self.client, Told { involved, is_warning: true, reason, text, now }).await;
+        events::post(&self.client, NewEvent { involved, is_warning: true, reason, text, now }).await;
     }
 }
 
-/// Notes what came of it, and says what is to be told about whom.
-fn settle(
-    queue: &mut Queue<ObjectName>,
-    name: &ObjectName,
-    outcome: Outcome,
-    is_heard_of: bool,
-) -> Option<(String, String)> {
-    if is_heard_of {
-        queue.add(name.clone());
+fn key(service: ObjectName) -> Key {
+    Key::new(SERVICE, service.namespace, service.name)
+}
+
+impl Controller for Serving<'_> {
+    fn name(&self) -> &'static str {
+        "serving certificates"
     }
-    match outcome {
-        Outcome::Right | Outcome::Waits => queue.done(name),
-        Outcome::Gone => queue.forget(name),
-        // After a moment, or as soon as something is heard of it: nobody needs to know.
-        Outcome::Again => _ = queue.failed(name, "somebody was faster", Instant::now()),
-        Outcome::Failed(why) => {
-            if queue.failed(name, &why, Instant::now()) {
-                warn!(service = %name, "failed to keep the serving certificate: {why}");
+
+    fn changes(&self) -> BoxStream<'_, Change> {
+        // After a restart of the controller, the watches do not report unchanged Services.
+        let known = Change::Objects(self.index.names().into_iter().map(key).collect());
+        stream::iter([known]).chain(self.watches().map(|reported| self.handle(reported))).boxed()
+    }
+
+    fn is_ready(&self, _: &Key) -> bool {
+        self.state().is_ready
+    }
+
+    fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Outcome> {
+        async move {
+            let Some(view) = self.state().view.clone() else { return Outcome::Done };
+            self.reconcile_service(&key.object(), &view).await
+        }
+        .boxed()
+    }
+
+    fn has_changed_meanwhile(&self, key: &Key) -> bool {
+        self.index.ended(&key.object())
+    }
+
+    fn report<'a>(&'a self, key: &'a Key, problem: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+        async move {
+            match (problem, self.index.service_of(&key.object())) {
+                (Problem::Block, Some(service)) => {
+                    self.post(&key.namespace, &service, "ServingCertificateFailed", why).await;
+                }
+                _ => warn!(service = %key.object(), "failed to reconcile the serving certificate; retrying: {why}"),
             }
         }
-        Outcome::Blocked { uid, why } => return queue.failed(name, &why, Instant::now()).then_some((uid, why)),
+        .boxed()
     }
-    None
+
+    fn turn(&self, key: &Key) -> Turn {
+        self.index.turn(&key.object(), (self.clock)())
+    }
+
+    fn take_due(&self) -> Vec<Key> {
+        self.index.due((self.clock)()).into_iter().map(key).collect()
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        Some(self.index.next())
+    }
+
+    fn set_load(&self, load: Load) {
+        let mut state = self.state();
+        if load.open == 0 {
+            // There is nothing to sign.
+            self.actor.forget_signer();
+            if !state.is_known && self.index.is_known() {
+                state.is_known = true;
+                self.wake.notify_one();
+            }
+            // If the Services cannot be listed, the other controllers do not wait for them.
+            if let Some(view) = state.view.as_ref().filter(|_| self.index.is_heard() || self.index.has_trouble()) {
+                advance(&self.progress.served, view.number);
+            }
+        }
+        // The next pass writes a condition when Services start or stop to wait.
+        self.index.set_backlog(load.open);
+        let needs_attention = self.index.needs_attention();
+        if std::mem::replace(&mut state.needed_attention, needs_attention) != needs_attention {
+            self.wake.notify_one();
+        }
+    }
+
+    fn settled(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.progress.served.subscribe())
+    }
+
+    fn add_circumstances(&self, circumstances: &mut Circumstances) {
+        circumstances.services = self.index.summary();
+    }
 }
 
-/// What is watched.
+/// The watched kinds, for messages.
 const SERVICES: &str = "Services";
 const SECRETS: &str = "Secrets";
 
-fn failed((what, why): (&'static str, String)) -> Heard {
-    Heard::Failure(what, why)
+fn failed((what, why): (&'static str, String)) -> WatchEvent {
+    WatchEvent::Failure(what, why)
 }
 
-/// What was heard, or of what nothing is and why.
-type Understood<T> = Result<Event<T>, (&'static str, String)>;
+/// The event of a watch; or the kind whose watch fails, and why.
+type WatchResult<T> = Result<Event<T>, (&'static str, String)>;
 
-fn understood<T>(what: &'static str) -> impl FnMut(Result<Event<T>, watcher::Error>) -> Understood<T> {
+fn with_health<T>(what: &'static str) -> impl FnMut(Result<Event<T>, watcher::Error>) -> WatchResult<T> {
     let mut health = Health::new(what);
     move |event| {
         health.note(&event);

@@ -1,5 +1,6 @@
-//! Writes the conditions of each component to its `ClusterOperator`. What they say is decided in
-//! [`perennial_core::conditions`].
+//! Writes the conditions of each component to its `ClusterOperator`.
+//!
+//! [`perennial_core::conditions`] decides most of their content.
 
 use std::collections::BTreeMap;
 
@@ -19,38 +20,60 @@ use crate::FIELD_MANAGER;
 use crate::observe::Observation;
 use crate::service_ca;
 
-/// Says of a component that it is left to somebody else, or partly left as it is: ours, and there only as long as it is so.
+/// The condition that another operator manages a component, or that a resource tells Perennial to leave a part of it unmanaged.
+///
+/// Only Perennial writes this condition, and removes it as soon as it no longer holds.
 pub const STANDS_BACK: &str = "PerennialStandsBack";
 
-/// The reason of that where somebody else keeps it.
+/// The condition that the clocks of the operator and of the API server differ.
+///
+/// Only Perennial writes this condition, and removes it as soon as the clocks agree.
+pub const CLOCK_SKEW: &str = "ClockSkew";
+
+/// The reason of [`STANDS_BACK`] if another operator manages the component.
 const OTHER_WRITER: &str = "OtherWriter";
 
-/// Conditions of the service CA that nobody else writes: nobody else would take them away.
+/// Conditions of the service CA that only Perennial writes. Another operator would not remove them.
 const OURS_ALONE: [&str; 3] =
     ["PreviousServiceCAInUse", "ServingCertificatesBlocked", "CertRotation_SigningKey_Degraded"];
 
-/// That a component is left to somebody else.
-pub fn stands_back(why: &Waiting) -> Claim {
-    let message = format!("{why}; nothing of this component is written here: --take-over is the hand-over");
+/// Returns the condition that another operator manages a component.
+pub fn other_operator_keeps(why: &Waiting) -> Claim {
+    let message = format!(
+        "{why}, so Perennial writes no object of this component. To let Perennial manage it, stop the other operator and run with --take-over"
+    );
     claim(STANDS_BACK, true, OTHER_WRITER, message)
 }
 
-/// That some of a component is left as it is because a resource asks for that; none where none does.
+/// Returns the condition that a resource sets a part of a component to unmanaged; none if no resource does.
 pub fn unmanaged(component: Component, observation: &Observation) -> Option<Claim> {
-    let why = observation.unmanaged.get(component.owner())?;
+    let why = observation.snapshot.unmanaged(component)?;
     let message = format!(
-        "{why}: the CA and its bundles are left as they are; Services go on getting certificates of that CA, and \
-         whoever asks for its bundle gets what is there"
+        "{why}: Perennial does not write the CA and its bundles. Services still get certificates of that CA, and objects that \
+         ask for its bundle still get the current bundle"
     );
     Some(claim(STANDS_BACK, true, "Unmanaged", message))
 }
 
-/// What is said of a component where nothing could be looked at or decided.
+/// Returns the condition that the operator's clock is ahead by this many seconds; none if the clocks agree.
+pub fn clock_skew(seconds: i64) -> Option<Claim> {
+    let by = jiff::SignedDuration::from_secs(seconds).abs();
+    let direction = if 0 < seconds { "ahead of" } else { "behind" };
+    let message = format!(
+        "the clock of the operator is {direction} the API server's by {by:#}: a certificate is renewed only when it is due by both clocks. \
+         Correct the wrong clock: that of the operator's node, or that of the API server"
+    );
+    (seconds != 0).then(|| claim(CLOCK_SKEW, true, "ClocksDiffer", message))
+}
+
+/// Returns the condition of a component after a pass that could not observe the cluster.
 pub fn failed(why: &str) -> Claim {
     claim("Degraded", true, "PassFailed", why.to_owned())
 }
 
-/// Whether nobody has said anything about a component yet, or we have, and more than that somebody else keeps it.
+/// True if Perennial may write the conditions of a component.
+///
+/// True if there is no `ClusterOperator`, or Perennial wrote more to it than that another operator manages the component.
 pub async fn is_ours(client: &Client, component: Component) -> bool {
     match Api::<ClusterOperator>::all(client.clone()).get_opt(component.owner()).await {
         Ok(None) => true,
@@ -64,7 +87,7 @@ pub async fn is_ours(client: &Client, component: Component) -> bool {
     }
 }
 
-/// Writes the conditions, where they say something new. Those of others stay.
+/// Writes the conditions of a component if one has changed. Conditions of other writers stay.
 pub async fn report(client: &Client, component: Component, claims: &[Claim], now: Timestamp) -> Result<(), Error> {
     let api = Api::<ClusterOperator>::all(client.clone());
     let name = component.owner();
@@ -81,8 +104,8 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     };
     let status = operator.status.get_or_insert_default();
     let before = status.clone();
-    claimed(&mut status.conditions, claims, now);
-    let is_ours = !is_theirs(claims);
+    merge_claims(&mut status.conditions, claims, now);
+    let is_ours = !is_of_other_operator(claims);
     if is_ours {
         set_version(&mut status.versions);
     }
@@ -96,32 +119,37 @@ pub async fn report(client: &Client, component: Component, claims: &[Claim], now
     }
 }
 
-/// Writes the same to `ServiceCA`, where people look who configure it there. Whoever says nothing there takes away what is theirs.
+/// Writes the same conditions to `ServiceCA`, where the cluster administrator configures the service CA.
+///
+/// Without claims, removes the conditions that only Perennial writes.
 async fn report_service_ca(client: &Client, claims: &[Claim], now: Timestamp) -> Result<(), Error> {
     let api = Api::<ServiceCA>::all(client.clone());
     let Some(mut found) = api.get_opt(service_ca::SINGLETON).await? else { return Ok(()) };
     let status = found.status.get_or_insert_default();
     let before = status.clone();
-    claimed(&mut status.operator.conditions, claims, now);
+    merge_claims(&mut status.operator.conditions, claims, now);
     if *status == before {
         return Ok(());
     }
     api.replace_status(service_ca::SINGLETON, &parameters(), &found).await.map(drop)
 }
 
-/// Who has nothing to say but that they stand back has nothing to do with it.
-fn is_theirs(claims: &[Claim]) -> bool {
+/// True if the conditions only report that another operator manages this component.
+fn is_of_other_operator(claims: &[Claim]) -> bool {
     claims.iter().all(|claim| claim.type_ == STANDS_BACK)
 }
 
-/// Puts what is claimed among the conditions that are there. Those of others stay.
-fn claimed(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
+/// Puts the claims among the present conditions. Conditions of other writers stay.
+fn merge_claims(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
     let mut found: BTreeMap<String, Condition> =
         conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
     if !claims.iter().any(|claim| claim.type_ == STANDS_BACK) {
         found.remove(STANDS_BACK);
     }
-    if is_theirs(claims) {
+    if !claims.iter().any(|claim| claim.type_ == CLOCK_SKEW) {
+        found.remove(CLOCK_SKEW);
+    }
+    if is_of_other_operator(claims) {
         found.retain(|type_, _| !OURS_ALONE.contains(&type_.as_str()));
     }
     for claim in claims {
@@ -131,8 +159,9 @@ fn claimed(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
     *conditions = found.into_values().collect();
 }
 
-/// Ours is always there. What is called that of the operator is ours where nobody else's was there before: whoever upgrades clusters
-/// reads that.
+/// Sets the version of Perennial, and the version named `operator` if no other operator has set that.
+///
+/// The cluster version operator reads the version named `operator` during an upgrade.
 fn set_version(versions: &mut Vec<OperandVersion>) {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let find = |versions: &[OperandVersion], name: &str| versions.iter().position(|it| it.name == name);
@@ -166,11 +195,10 @@ fn condition(claim: &Claim, old: Option<&Condition>, now: Timestamp) -> Conditio
     }
 }
 
-/// How long a message may be: as long as those of Kubernetes itself. With more of it in several conditions the whole object would be
-/// refused, and then nothing would be said any more.
+/// The longest message of a condition, in bytes, as in Kubernetes. Longer messages could make the object too large to write.
 const LONGEST_MESSAGE: usize = 32 << 10;
 
-/// As much of a message as a condition can have.
+/// Shortens a message to the length that a condition can have.
 fn capped(message: &str) -> String {
     if message.len() <= LONGEST_MESSAGE {
         return message.to_owned();
@@ -184,11 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_no_longer_than_a_condition_can_have() {
-        let told =
-            |message: String| condition(&claim("Degraded", true, "Trouble", message), None, Timestamp::UNIX_EPOCH);
-        assert_eq!(told("x".repeat(32768)).message.unwrap(), "x".repeat(32768));
-        let long = told("ä".repeat(20_000)).message.unwrap();
+    fn long_message_is_cut_to_the_length_of_a_condition() {
+        let condition = |message: String| {
+            super::condition(&claim("Degraded", true, "Trouble", message), None, Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(condition("x".repeat(32768)).message.unwrap(), "x".repeat(32768));
+        let long = condition("ä".repeat(20_000)).message.unwrap();
         assert!(long.len() <= 32768 && 32700 < long.len() && long.ends_with("ä…"));
     }
 }

@@ -1,7 +1,7 @@
-//! A client that gives up: for commands that a person waits for.
+//! A client with a time limit, for commands that a person waits for.
 //!
-//! The operator itself waits for its cluster as long as it takes. A command says within its time which server does not serve it, and
-//! why. A server that only asks to come back later is asked again within that time.
+//! A command fails within the limit, and names the server and the reason. If the server asks to retry later, the client retries within
+//! the limit. The operator has no such limit: it waits for its cluster.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,60 +11,60 @@ use kube_client::client::Body;
 use kube_client::{Client, Error};
 use tokio::time::Instant;
 
-/// The first pause before a server is asked again; each further one is twice as long, up to the last.
+/// The first and the longest pause before a retry. Each pause is twice as long as the previous one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How much of an answer is repeated.
+/// How many characters of an answer an error repeats.
 const REPEATED: usize = 200;
 
 /// Why a server did not serve a request in time.
 #[derive(Debug, thiserror::Error)]
 pub enum Unserved {
-    /// It cannot be reached.
+    /// The server cannot be reached.
     #[error("{server} cannot be reached: {why}")]
     Unreachable {
         /// The address of the server.
         server: String,
-        /// What went wrong.
+        /// The reason.
         why: String,
     },
-    /// It said nothing, or did not come to an end.
+    /// The server sent no complete answer.
     #[error("{server} did not answer within {} s", .within.as_secs_f32())]
     Silent {
         /// The address of the server.
         server: String,
-        /// The time that it had.
+        /// The time limit.
         within: Duration,
     },
-    /// It is something else.
+    /// The server is not a Kubernetes API.
     #[error("{server} answered {content_type}, not a Kubernetes API")]
     Foreign {
         /// The address of the server.
         server: String,
-        /// What it answered with.
+        /// The content type of the answer.
         content_type: String,
     },
-    /// It said that it cannot serve now.
+    /// The server answered that it cannot serve now.
     #[error("{server} answered {status}{}", .message.as_ref().map(|it| format!(": {it}")).unwrap_or_default())]
     Refused {
         /// The address of the server.
         server: String,
-        /// What it answered.
+        /// The status code.
         status: StatusCode,
-        /// What it said besides.
+        /// The message in the answer.
         message: Option<String>,
     },
 }
 
-/// How long a client tries, and whether it asks again where a server says that it cannot serve now.
+/// The time limit of a client, and whether it retries if a server cannot serve now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// The time for each request, and for all together that the server refuses.
+    /// The time for each request, and for all refused requests together.
     pub within: Duration,
-    /// Whether to ask again.
+    /// True if the client retries.
     pub retries: bool,
 }
 
-/// What is known of a server by one client.
+/// A client's state of one server.
 #[derive(Debug)]
 struct Limited {
     server: String,
@@ -74,15 +74,15 @@ struct Limited {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the server has served a request.
+    /// True if the server has served a request.
     has_served: bool,
-    /// Until when requests are repeated that the server refuses; none where it refuses none.
+    /// When retries of refused requests end; none while the server refuses none.
     repeat_until: Option<Instant>,
 }
 
-/// Returns a client that gives up within this limit, and then names the server and the cause.
+/// Returns a client that fails within this limit, with the server and the reason.
 ///
-/// `client` must not try again by itself. A watch has to begin within this time, and lasts as long as it lasts.
+/// `client` must not retry by itself. The limit applies to the start of a watch, not to its duration.
 pub fn limited(client: Client, server: String, limit: Limit) -> Client {
     let namespace = client.default_namespace().to_owned();
     let limited = Arc::new(Limited { server, limit, state: Mutex::default() });
@@ -114,7 +114,7 @@ impl Limited {
                 let mut state = self.state();
                 state.has_served = true;
                 if pause != PAUSES.0 {
-                    // It refuses no longer: the next time, there is all of the time again.
+                    // The server has recovered, so the next refusal has the full time.
                     state.repeat_until = None;
                 }
                 return Ok(response);
@@ -126,7 +126,7 @@ impl Limited {
             };
             match again.filter(|_| Instant::now() + wait < until.min(deadline)) {
                 Some(again) => request = again,
-                // What it refuses besides what it serves is for the caller to judge.
+                // The server works and refuses this request: the caller handles the answer.
                 None if has_served || !self.limit.retries => return Ok(response),
                 None => return Err(unserved(self.refused(response).await)),
             }
@@ -163,7 +163,7 @@ impl Limited {
     }
 }
 
-/// An answer with all of its body; what is watched has no end.
+/// Returns an answer with its complete body, except that of a watch, which has no end.
 async fn whole(client: &Client, request: Request<Body>) -> Result<Response<Body>, Error> {
     let is_watch = request.uri().query().is_some_and(|query| query.split('&').any(|it| it.starts_with("watch=")));
     let response = client.send(request).await?;
@@ -178,12 +178,12 @@ fn unserved(why: Unserved) -> Error {
     Error::Service(Box::new(why))
 }
 
-/// Whether a server says that it cannot serve now, and may be asked again.
+/// True if the status says that the server cannot serve now, and the request may be retried.
 fn is_refused(status: StatusCode) -> bool {
     matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
-/// Returns what an answer is that no Kubernetes API gives: a page, or anything but JSON as a success.
+/// Returns the content type if the answer is not from a Kubernetes API: an HTML page, or a success without JSON.
 fn foreign(response: &Response<Body>) -> Option<String> {
     let found = response.headers().get(http::header::CONTENT_TYPE)?.to_str().ok()?;
     let found = found.split(';').next().unwrap_or_default().trim();
@@ -193,7 +193,7 @@ fn foreign(response: &Response<Body>) -> Option<String> {
 
 fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let seconds: u64 = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    // No limit is longer than a day.
+    // A longer wait exceeds every limit.
     Some(Duration::from_secs(seconds.min(86_400)))
 }
 
@@ -217,7 +217,7 @@ mod tests {
 
     const LIMIT: Limit = Limit { within: Duration::from_secs(30), retries: true };
 
-    /// Returns a client of a server that answers so, and how often it was asked.
+    /// Returns a client of a server with these answers, and the number of requests.
     fn server<F>(answer: F, limit: Limit) -> (Client, Arc<AtomicU32>)
     where
         F: Fn(u32) -> Option<(u16, &'static str)> + Send + Sync + 'static,
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_cannot_serve_is_named_with_its_answer_within_the_time() {
+    async fn server_that_cannot_serve_is_named_with_its_answer_within_the_limit() {
         for status in [429, 503, 504] {
             let (client, asked) = server(move |_| Some((status, r#"{"message": "try later"}"#)), LIMIT);
             let began = Instant::now();
@@ -250,14 +250,14 @@ mod tests {
             assert!(asked.load(Ordering::Relaxed) > 3);
             assert!(error.contains("https://cluster.test:6443 answered") && error.contains("try later"), "{error}");
             assert!(error.contains(&status.to_string()), "{error}");
-            // Whoever asks next does not wait as long once more.
+            // The next request does not wait for the full limit again.
             assert!(read(&client).await.unwrap_err().contains("try later"));
             assert!(began.elapsed() <= LIMIT.within, "{:?}", began.elapsed());
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_says_nothing_is_named_within_the_time() {
+    async fn server_that_does_not_answer_is_named_within_the_limit() {
         let (client, asked) = server(|_| None, LIMIT);
         let began = Instant::now();
         let error = read(&client).await.unwrap_err();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_recovers_serves() {
+    async fn request_succeeds_after_the_server_recovers() {
         const MAP: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "any"}}"#;
         let (client, asked) = server(|number| Some(if number < 4 { (503, "") } else { (200, MAP) }), LIMIT);
         assert_eq!(read(&client).await, Ok(()));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_server_refuses_besides_what_it_serves_is_told_as_it_says_it() {
+    async fn refusal_of_a_working_server_is_returned_unchanged() {
         const MAP: &str = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "any"}}"#;
         const REFUSAL: &str = r#"{"kind": "Status", "message": "no endpoints", "code": 503}"#;
         let (client, _) = server(|number| Some(if number == 0 { (200, MAP) } else { (503, REFUSAL) }), LIMIT);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_once_is_told_what_was_said() {
+    async fn client_without_retries_returns_the_first_refusal() {
         let once = Limit { retries: false, ..LIMIT };
         let (client, asked) = server(|_| Some((429, r#"{"message": "the budget is spent", "code": 429}"#)), once);
         let error = read(&client).await.unwrap_err();

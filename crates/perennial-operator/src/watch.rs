@@ -1,5 +1,6 @@
-//! Hears when something changes that decisions rest on. Only metadata is watched, so that no key is ever kept.
+//! Watches the objects that a pass depends on, and starts a pass when one changes. It watches metadata only, so it holds no private keys.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,16 +9,16 @@ use std::time::Duration;
 use futures_util::stream::{BoxStream, SelectAll};
 use futures_util::{StreamExt, future};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
+use kube_client::api::DynamicObject;
 use kube_client::core::{NamespaceResourceScope, ObjectMeta, PartialObjectMeta};
 use kube_client::{Api, Client, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
 use perennial_api::config::{FeatureGate, Infrastructure, Network};
-use perennial_api::operator::{KubeAPIServer, KubeControllerManager, ServiceCA};
 use perennial_api::pki;
-use perennial_core::catalog::{Component, Instance, ObjectName};
+use perennial_core::catalog::index::Wiring;
+use perennial_core::catalog::{Component, Instance, ObjectName, OperatorResource};
 use perennial_core::snapshot::Snapshot;
-use perennial_core::wiring::Wiring;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,50 +26,57 @@ use tracing::{debug, info, warn};
 
 use crate::brief;
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
-use crate::observe::related;
+use crate::observe::{api_resource, operator_resources, related};
 use crate::rbac::Kept;
 
-/// A watch that failed begins again within a minute, and does not say that it works before something changes: it does if it has not
-/// failed for this long.
+/// How long after its last failure a watch counts as failing.
+///
+/// A failed watch restarts within a minute, and reports nothing until an object changes.
 pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(120);
 
-/// What is watched. It changes when nodes come and go.
+/// The watched objects. They change with the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Watched {
     secrets: BTreeSet<ObjectName>,
     maps: BTreeSet<ObjectName>,
-    control_plane: bool,
-    service_ca: bool,
-    /// The version of the PKI resource.
+    operators: Vec<OperatorResource>,
+    /// The API version of the PKI resource.
     pki: Option<&'static str>,
 }
 
 impl Watched {
-    /// Everything that the catalog names in namespaces in which something is kept, the PKI resource in the version that the server
-    /// has, and what is asked of the service CA if that is anybody's business here.
-    pub(crate) fn of(wiring: &Wiring<'_>, snapshot: &Snapshot, service_ca: bool, pki: Option<&'static str>) -> Watched {
-        // What is only looked at is looked at every minute.
-        let kept = Kept::of(wiring.catalog, &snapshot.settings);
+    /// Returns the objects of the catalog in namespaces with managed objects, the PKI resource in the version of the server, and the
+    /// resources of the operators of `components`.
+    pub(crate) fn of(
+        wiring: &Wiring<'_>,
+        snapshot: &Snapshot,
+        components: impl IntoIterator<Item = Component>,
+        pki: Option<&'static str>,
+    ) -> Watched {
+        // Objects that Perennial only reads are not watched: a pass reads them every minute.
+        let is_kept = |it: Component| !snapshot.is_left_alone(wiring.catalog, it);
+        let kept = Kept::of(wiring.catalog, is_kept);
         let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
         let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
-        let control_plane = related(wiring.catalog, &snapshot.settings).contains(&Component::KubeApiserver);
-        let base = control_plane.then(|| ROTATION_BASE.of(&Instance::Cluster));
+        let has_base = related(wiring.catalog, is_kept).contains(&Component::KubeApiserver);
+        let base = has_base.then(|| ROTATION_BASE.of(&Instance::Cluster));
         let maps = maps.map(|slot| slot.object()).chain(base).collect();
-        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, control_plane, service_ca, pki }
+        let operators = operator_resources(wiring.catalog, components).collect();
+        Watched { secrets: secrets.map(|slot| slot.object()).collect(), maps, operators, pki }
     }
 }
 
-/// Wakes somebody whenever something of it changes. Ends never.
+/// Notifies `wake` whenever one of these objects changes. Never ends.
 pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     let mut changes: SelectAll<BoxStream<'static, ()>> = SelectAll::new();
     changes.extend(namespaced::<Secret>(&client, watched.secrets));
     changes.extend(namespaced::<ConfigMap>(&client, watched.maps));
-    // Of the control plane only, by the labels that say so: every node says every few seconds that it lives.
+    // Only nodes of the control plane, by label: the kubelet updates every node every few seconds.
     for label in CONTROL_PLANE {
         let config = watcher::Config::default().labels(label);
         changes.push(selected(Api::<PartialObjectMeta<Node>>::all(client.clone()), config, |_| true));
     }
-    // All versions have one shape; a server has the kind in some of them, or not at all.
+    // All versions have the same schema. The server may have one of them, or none.
     changes.extend(watched.pki.map(|version| match version {
         "v1alpha1" => whole::<pki::v1alpha1::PKI>(&client),
         _ => whole::<pki::v1::PKI>(&client),
@@ -76,19 +84,29 @@ pub(crate) async fn watch(client: Client, watched: Watched, wake: Arc<Notify>) {
     changes.push(whole::<Infrastructure>(&client));
     changes.push(whole::<Network>(&client));
     changes.push(whole::<FeatureGate>(&client));
-    if watched.control_plane {
-        changes.push(whole::<KubeAPIServer>(&client));
-        changes.push(whole::<KubeControllerManager>(&client));
-    }
-    if watched.service_ca {
-        changes.push(specified::<ServiceCA>(&client));
+    for resource in watched.operators {
+        let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &api_resource(&resource));
+        let kind = Cow::Borrowed(resource.kind);
+        changes.push(match resource.static_pods {
+            // The status has the revisions that the static pods run.
+            Some(_) => watched_changes(kind, api, watcher::Config::default(), is_anything),
+            None => spec_changes(kind, api),
+        });
     }
     while let Some(()) = changes.next().await {
         wake.notify_one();
     }
 }
 
-/// The named objects, one watch for each namespace.
+/// True if an event may be a change. The pass has read the objects of the first list; after an interruption, any may have changed.
+fn is_anything<K>(event: &Event<K>) -> bool {
+    match event {
+        Event::Apply(_) | Event::Delete(_) | Event::InitDone => true,
+        Event::Init | Event::InitApply(_) => false,
+    }
+}
+
+/// Returns watches of the named objects, one for each namespace.
 fn namespaced<K>(client: &Client, names: BTreeSet<ObjectName>) -> Vec<BoxStream<'static, ()>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -113,10 +131,10 @@ where
     changes(Api::<PartialObjectMeta<K>>::all(client.clone()), |_| true)
 }
 
-/// Of which somebody changed more than the status: that is ours to write, and no reason to look.
-fn specified<K>(client: &Client) -> BoxStream<'static, ()>
+/// Reports changes of the spec. Perennial itself writes the status, so a change of the status starts no pass.
+fn spec_changes<K>(kind: Cow<'static, str>, api: Api<PartialObjectMeta<K>>) -> BoxStream<'static, ()>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut seen = BTreeMap::new();
     let is_change = move |event: &Event<PartialObjectMeta<K>>| match event {
@@ -128,10 +146,10 @@ where
         Event::Delete(_) | Event::InitDone => true,
         Event::Init => false,
     };
-    heard(Api::<PartialObjectMeta<K>>::all(client.clone()), watcher::Config::default(), is_change)
+    watched_changes(kind, api, watcher::Config::default(), is_change)
 }
 
-/// Notes which generation of an object was heard of, and says whether it is another than before.
+/// Records the generation of an object. Returns true if it differs from the previous one.
 fn is_new(seen: &mut BTreeMap<String, i64>, metadata: &ObjectMeta) -> bool {
     let uid = metadata.uid.clone().unwrap_or_default();
     let generation = metadata.generation.unwrap_or_default();
@@ -158,56 +176,59 @@ where
 {
     let is_change = move |event: &Event<PartialObjectMeta<K>>| match event {
         Event::Apply(object) | Event::Delete(object) => is_ours(object),
-        // What was there at the beginning was looked at; after an interruption something may have happened.
+        // The pass has read the objects of the first list; after an interruption, any may have changed.
         Event::InitDone => true,
         Event::Init | Event::InitApply(_) => false,
     };
-    heard(api, config, is_change)
+    watched_changes(K::kind(&()), api, config, is_change)
 }
 
-/// How a watch fares, as the log tells it: an interruption is nothing to worry about, a failure that lasts is a warning.
+/// Logs the health of a watch: an interruption at debug level, a failure that lasts as a warning.
 #[derive(Debug)]
 pub(crate) struct Health {
-    /// What is watched.
+    /// The watched kind.
     what: String,
-    /// When it failed last, if nothing was heard since.
+    /// When the watch failed last, if it has reported nothing since.
     failed: Option<Instant>,
-    /// What was warned about.
+    /// The reason of the last warning.
     warned: Option<String>,
 }
 
 impl Health {
-    /// Of a watch that begins now.
+    /// Returns the health of a watch that begins now.
     pub(crate) fn new(what: impl Into<String>) -> Health {
         Health { what: what.into(), failed: None, warned: None }
     }
 
-    /// Notes what was heard, and logs a failure that lasts and its end.
+    /// Handles an event of the watch. Logs a failure that lasts, and its end.
     pub(crate) fn note<T>(&mut self, event: &Result<Event<T>, watcher::Error>) {
         match event {
-            // A list that begins may be refused once more.
+            // A list that begins may still fail.
             Ok(Event::Init) => {}
             Ok(_) if self.works() => info!("{} can be watched again", self.what),
             Ok(_) => {}
             Err(error) => {
                 let why = why(error);
                 let lasts = self.fails(&why, Instant::now());
-                // A kind that the server does not know has no objects.
+                // A kind that the server does not have has no objects.
                 match lasts && !is_not_found(error) {
-                    true => warn!(error = why, "{} cannot be watched: changes are noticed late", self.what),
+                    true => warn!(
+                        error = why,
+                        "{} cannot be watched: Perennial notices changes up to a minute later", self.what
+                    ),
                     false => debug!(error = why, "the watch of {} was interrupted", self.what),
                 }
             }
         }
     }
 
-    /// Something was heard. True if it was said that nothing would be.
+    /// Records that the watch works. Returns true if a warning was logged before.
     fn works(&mut self) -> bool {
         self.failed = None;
         self.warned.take().is_some()
     }
 
-    /// It failed. True if it did so twice in a row, and for this reason was not said before.
+    /// Records a failure. Returns true if it is the second in a row, and no warning with this reason was logged.
     fn fails(&mut self, why: &str, now: Instant) -> bool {
         let lasts = self.failed.replace(now).is_some_and(|before| now.duration_since(before) < TROUBLE_LASTS);
         if !lasts || self.warned.as_deref() == Some(why) {
@@ -218,7 +239,7 @@ impl Health {
     }
 }
 
-/// What a server says about a watch.
+/// Returns the message of a watch error.
 pub(crate) fn why(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -235,15 +256,17 @@ fn is_not_found(error: &watcher::Error) -> bool {
     matches!(error, kube_client::Error::Api(status) if status.code == 404)
 }
 
-fn heard<K>(
+/// Returns a stream with an item for each change that a watch reports.
+fn watched_changes<K>(
+    kind: Cow<'static, str>,
     api: Api<PartialObjectMeta<K>>,
     config: watcher::Config,
     mut is_change: impl FnMut(&Event<PartialObjectMeta<K>>) -> bool + Send + 'static,
 ) -> BoxStream<'static, ()>
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut health = Health::new(K::kind(&()));
+    let mut health = Health::new(kind);
     let change = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
         health.note(&event);
         let is_change = event.is_ok_and(|event| is_change(&event));
@@ -260,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_to_a_status_is_nothing_new() {
+    fn change_of_the_status_starts_no_pass() {
         let object = |uid: &str, generation: i64, version: &str| ObjectMeta {
             uid: Some(uid.to_owned()),
             generation: Some(generation),
@@ -271,11 +294,11 @@ mod tests {
         assert!(is_new(&mut seen, &object("a", 1, "1")));
         assert!(!is_new(&mut seen, &object("a", 1, "2")));
         assert!(is_new(&mut seen, &object("a", 2, "3")));
-        assert!(is_new(&mut seen, &object("b", 2, "4")), "another one of the same name");
+        assert!(is_new(&mut seen, &object("b", 2, "4")), "another object");
     }
 
     #[test]
-    fn a_watch_failure_that_lasts_is_a_warning_once_and_its_end_is_told() {
+    fn lasting_watch_failure_is_logged_once_and_so_is_its_end() {
         let (mut health, start) = (Health::new("Secret"), Instant::now());
         let after = |seconds: u64| start + Duration::from_secs(seconds);
         assert!(!health.works());
@@ -285,13 +308,13 @@ mod tests {
         assert!(health.fails("quota", after(7)));
         assert!(health.works());
         assert!(!health.works());
-        // Interruptions that are far from each other do not last.
+        // Two interruptions with a long time between them are no lasting failure.
         assert!(!health.fails("reset", after(10)));
         assert!(!health.fails("reset", after(500)));
     }
 
     #[test]
-    fn a_node_that_joins_brings_objects_to_watch() {
+    fn objects_of_a_new_node_are_watched() {
         let wiring = Wiring::new(Catalog::builtin());
         let facts = ClusterFacts {
             service_domain: "cluster.local".to_owned(),
@@ -302,10 +325,11 @@ mod tests {
             bootstrap_provisioning: None,
         };
         let mut snapshot = Snapshot::empty(&wiring, facts, Timestamp::UNIX_EPOCH);
-        let before = Watched::of(&wiring, &snapshot, false, None);
-        assert_eq!(before, Watched::of(&wiring, &snapshot, false, None));
-        snapshot.nodes.insert("m0".to_owned(), Vec::new());
-        let after = Watched::of(&wiring, &snapshot, false, None);
+        snapshot.settings.every_component = true;
+        let before = Watched::of(&wiring, &snapshot, [], None);
+        assert_eq!(before, Watched::of(&wiring, &snapshot, [], None));
+        snapshot.nodes.found_mut().insert("m0".to_owned(), Vec::new());
+        let after = Watched::of(&wiring, &snapshot, [], None);
         let name = ObjectName { namespace: "openshift-etcd".to_owned(), name: "etcd-peer-m0".to_owned() };
         assert!(after.secrets.contains(&name) && !before.secrets.contains(&name));
     }

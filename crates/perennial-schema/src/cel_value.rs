@@ -1,4 +1,4 @@
-//! Turns JSON into the values that CEL rules see, by the schema.
+//! Converts JSON into CEL values, by the schema.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::node::{Additional, Format, Node, Type};
 
-/// What a rule sees as the value at a node. Objects show their declared properties only, under
+/// Returns the CEL value of a node. Objects show only their declared properties, under
 /// names that are CEL identifiers; a null property is not set.
 pub(crate) fn to_cel(node: &Node, value: &Value) -> Cel {
     match value {
@@ -54,7 +54,7 @@ fn visible_fields(node: &Node, fields: &serde_json::Map<String, Value>) -> HashM
     map
 }
 
-/// The name of a property as a rule writes it. None if rules cannot name it.
+/// Returns the name of a property in rules; none if rules cannot name it.
 pub(crate) fn escape(name: &str) -> Option<String> {
     let starts_well = name.chars().next().is_some_and(|c| !c.is_ascii_digit());
     if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c)) {
@@ -67,7 +67,7 @@ pub(crate) fn escape(name: &str) -> Option<String> {
     Some(escaped.replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__"))
 }
 
-/// Of the metadata of a resource, rules see the name and what it was generated from.
+/// Of a resource's metadata, rules see only the name and the prefix of a generated name.
 pub(crate) const VISIBLE_METADATA: [&str; 2] = ["name", "generateName"];
 
 fn metadata(metadata: Option<&Value>) -> Cel {
@@ -90,7 +90,7 @@ fn timestamp(text: &str) -> Option<Cel> {
     PROGRAM.execute(&context).ok()
 }
 
-/// Words that are no identifiers in CEL.
+/// Words that are not identifiers in CEL.
 const RESERVED: &[&str] = &[
     "true",
     "false",

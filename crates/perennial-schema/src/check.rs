@@ -1,4 +1,4 @@
-//! Checks a value against everything in a schema but list types and rules.
+//! Checks a value against a schema, except list types and rules.
 
 use serde_json::{Number, Value};
 
@@ -6,15 +6,20 @@ use crate::error::{ErrorKind, FieldError, go_quote};
 use crate::node::{Additional, Bounds, Format, Node, Type};
 use crate::old;
 
-/// Every error of the value. With an old value, what was wrong before and did not change is
+/// Returns every error of the value. With an old value, a field that was invalid before and did not change is
 /// not an error.
-pub(crate) fn check(root: &Node, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    visit(root, value, old, "")
+///
+/// It stops early, with the errors so far, when `go_on` returns false.
+pub(crate) fn check(root: &Node, value: &Value, old: Option<&Value>, go_on: &dyn Fn() -> bool) -> Vec<FieldError> {
+    visit(root, value, old, "", go_on)
 }
 
-fn visit(node: &Node, value: &Value, old: Option<&Value>, path: &str) -> Vec<FieldError> {
-    let at = At { node, path };
+fn visit(node: &Node, value: &Value, old: Option<&Value>, path: &str, go_on: &dyn Fn() -> bool) -> Vec<FieldError> {
+    let at = At { node, path, go_on };
     let mut errors = Vec::new();
+    if !go_on() {
+        return errors;
+    }
     at.check_type(value, &mut errors);
     if value.is_null() {
         at.check_enum(value, &mut errors);
@@ -37,10 +42,11 @@ fn visit(node: &Node, value: &Value, old: Option<&Value>, path: &str) -> Vec<Fie
     errors
 }
 
-/// A node and the place of the value that it describes.
+/// A node and the path of its value.
 struct At<'a> {
     node: &'a Node,
     path: &'a str,
+    go_on: &'a dyn Fn() -> bool,
 }
 
 impl At<'_> {
@@ -74,7 +80,7 @@ impl At<'_> {
     }
 
     fn check_branches(&self, value: &Value, errors: &mut Vec<FieldError>) {
-        let of_branch = |branch: &Node| visit(branch, value, None, self.path);
+        let of_branch = |branch: &Node| visit(branch, value, None, self.path, self.go_on);
         let quoted = go_quote(self.path);
         if !self.node.any_of.is_empty() {
             let failures: Vec<_> = self.node.any_of.iter().map(of_branch).collect();
@@ -145,7 +151,7 @@ impl At<'_> {
         if let Some(factor) = bounds.multiple_of.filter(|factor| (n / factor).fract() != 0.0) {
             say(format!("should be a multiple of {factor}"));
         }
-        // Against a whole number, a server uses the whole part of a bound.
+        // For a whole number, a server uses the whole part of a bound.
         let bound = |bound: f64| if number.is_f64() { bound } else { bound.trunc() };
         match (bounds.minimum.map(bound), bounds.exclusive_minimum) {
             (Some(min), false) if n < min => say(format!("should be greater than or equal to {min}")),
@@ -161,9 +167,9 @@ impl At<'_> {
 
     fn check_list(&self, items: &[Value], old: Option<&Value>, errors: &mut Vec<FieldError>) {
         if let Some(child) = &self.node.items {
+            let olds = old::Items::of(self.node, old);
             for (index, item) in items.iter().enumerate() {
-                let old = old::of_item(self.node, old, item);
-                errors.extend(visit(child, item, old, &format!("{}[{index}]", self.path)));
+                errors.extend(visit(child, item, olds.find(item), &format!("{}[{index}]", self.path), self.go_on));
             }
         }
         let Bounds { min_items, max_items, .. } = self.node.bounds;
@@ -191,21 +197,21 @@ impl At<'_> {
             let mut names: Vec<_> = fields.keys().filter(|name| !self.node.properties.contains_key(*name)).collect();
             names.sort();
             for name in names {
-                errors.extend(visit(child, &fields[name], old::of_field(old, name), &child_path(name)));
+                errors.extend(visit(child, &fields[name], old::of_field(old, name), &child_path(name), self.go_on));
             }
         }
         for (name, child) in &self.node.properties {
             let Some(value) = fields.get(name) else { continue };
             let old = old::of_field(old, name).filter(|_| !self.is_type_meta(name));
-            errors.extend(visit(child, value, old, &child_path(name)));
+            errors.extend(visit(child, value, old, &child_path(name), self.go_on));
         }
         for name in self.node.required.iter().filter(|name| !fields.contains_key(*name)) {
             errors.push(FieldError::without_value(child_path(name), ErrorKind::Required, ""));
         }
     }
 
-    /// Both sides of an update have been converted to one version, so that equality of these says
-    /// nothing.
+    /// Both objects of an update have been converted to one version, so these fields are always
+    /// equal.
     fn is_type_meta(&self, name: &str) -> bool {
         self.path.is_empty() && matches!(name, "apiVersion" | "kind")
     }
@@ -233,7 +239,7 @@ fn too_many(path: &str, count: u64, max: u64) -> FieldError {
     FieldError::new(path, ErrorKind::TooMany, count.into(), format!("must have at most {max} {items}"))
 }
 
-/// The OpenAPI type and format that a server sees in a value.
+/// Returns the OpenAPI type and format of a value, as a server sees them.
 fn type_of(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -246,7 +252,7 @@ fn type_of(value: &Value) -> (&'static str, &'static str) {
     }
 }
 
-/// The number as an integer of 64 bits, also if it is written as `4.0`.
+/// Returns the number as a 64-bit integer, also if it is written as `4.0`.
 fn integer(number: &Number) -> Option<i64> {
     match number.as_f64() {
         Some(float) if number.is_f64() => is_integral(number).then_some(float as i64),
@@ -262,7 +268,7 @@ fn is_integral(number: &Number) -> bool {
     }
 }
 
-/// Null equals nothing, not even a null in the enumeration. Numbers are compared as numbers.
+/// Null equals no value, not even a null in the enumeration. Numbers are compared by value.
 fn equals_enum(allowed: &Value, value: &Value) -> bool {
     match (allowed, value) {
         (_, Value::Null) => false,
@@ -271,7 +277,7 @@ fn equals_enum(allowed: &Value, value: &Value) -> bool {
     }
 }
 
-/// RFC 3339 with upper or lower case letters, ranges of the parts included.
+/// RFC 3339 with upper or lower case letters; the ranges of all parts are checked.
 fn is_date_time(text: &str) -> bool {
     static PATTERN: std::sync::LazyLock<regex::Regex> = std::sync::LazyLock::new(|| {
         let pattern = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";

@@ -1,31 +1,31 @@
-//! What is wrong with which field, in the words of a kube-apiserver.
+//! Field errors with the texts of a kube-apiserver.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// One thing that is wrong with an object. `Display` gives the text of a kube-apiserver:
+/// One error of an object. `Display` is the text of a kube-apiserver:
 /// `spec.x: Unsupported value: "P224": supported values: "P256", "P384", "P521"`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
-    /// Where, as in `spec.overrides[2].certificateName`. Empty for the object itself.
+    /// The path, such as `spec.overrides[2].certificateName`. Empty for the object itself.
     pub path: String,
-    /// What kind of mistake it is.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// What stood there.
+    /// The value at the path.
     pub found: Found,
     /// What is accepted. May be empty.
     pub message: String,
 }
 
-/// The kinds of mistakes.
+/// The kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// A field is missing.
     Required,
     /// A value is not one of an enumeration.
     Unsupported,
-    /// A value breaks a bound, a pattern or a rule.
+    /// A value violates a bound, a pattern or a rule.
     Invalid,
     /// An entry of a list repeats an earlier one.
     Duplicate,
@@ -41,27 +41,27 @@ pub enum ErrorKind {
     Unknown,
 }
 
-/// What stood at the place of an error.
+/// The value at the path of an error.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     /// This value.
     Value(Value),
-    /// Something that the text leaves out: objects and lists, or nothing at all.
+    /// A value that the text leaves out: objects, lists and absent values.
     Omitted,
 }
 
 impl FieldError {
-    /// An error about the value at `path`.
+    /// Returns an error about the value at `path`.
     pub fn new(path: impl Into<String>, kind: ErrorKind, found: Value, message: impl Into<String>) -> FieldError {
         FieldError { path: path.into(), kind, found: Found::Value(found), message: message.into() }
     }
 
-    /// An error at `path` whose text does not repeat what stands there.
+    /// Returns an error at `path` whose text does not repeat the value.
     pub fn without_value(path: impl Into<String>, kind: ErrorKind, message: impl Into<String>) -> FieldError {
         FieldError { path: path.into(), kind, found: Found::Omitted, message: message.into() }
     }
 
-    /// The value at `path` is not one of `supported`.
+    /// Returns an error for a value that is not one of `supported`.
     pub fn unsupported(path: impl Into<String>, found: Value, supported: &[Value]) -> FieldError {
         let names = supported.iter().map(|value| match value {
             Value::String(text) => go_quote(text),
@@ -83,7 +83,7 @@ impl FieldError {
 }
 
 impl ErrorKind {
-    /// The `reason` of a cause in a Kubernetes `Status`.
+    /// Returns the `reason` of a cause in a Kubernetes `Status`.
     pub fn reason(self) -> &'static str {
         match self {
             ErrorKind::Required => "FieldValueRequired",
@@ -97,7 +97,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether CEL rules are not run on an object with such an error.
+    /// Returns true if CEL rules are not run on an object with such an error.
     pub(crate) fn blocks_rules(self) -> bool {
         use ErrorKind::{Required, TooLong, TooMany, TypeInvalid, Unsupported};
         matches!(self, Required | Unsupported | TooLong | TooMany | TypeInvalid)
@@ -122,7 +122,7 @@ impl ErrorKind {
 }
 
 impl FieldError {
-    /// The text without the path: the `message` of a cause in a Kubernetes `Status`.
+    /// Returns the text without the path: the `message` of a cause in a Kubernetes `Status`.
     pub fn body(&self) -> String {
         let mut body = self.kind.title().to_owned();
         if let (true, Found::Value(value)) = (self.kind.shows_value(), &self.found) {
@@ -152,7 +152,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// A string as Go's `%q` prints it.
+/// Returns a string as Go's `%q` prints it.
 pub(crate) fn go_quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -176,8 +176,8 @@ pub(crate) fn go_quote(text: &str) -> String {
     quoted
 }
 
-/// A value as Go's `json.Marshal` prints it: keys sorted, integral floats without a fraction,
-/// characters that HTML knows escaped.
+/// Returns a value as Go's `json.Marshal` prints it: keys sorted, integral floats without a fraction,
+/// HTML characters escaped.
 pub(crate) fn go_json(value: &Value) -> String {
     match value {
         Value::Number(number) => go_number(number),

@@ -1,43 +1,44 @@
-//! What the structural schema of a CustomResourceDefinition says about an object.
+//! Admission by the structural schema of a CustomResourceDefinition.
 //!
-//! [`Schema::admit`] does to a JSON value what a kube-apiserver does to a custom resource between
+//! [`Schema::admit`] treats a JSON value as a kube-apiserver treats a custom resource between
 //! decoding and storing it, in the same order and with the same error texts:
 //!
-//! 1. nulls on fields that are not `nullable` disappear, unless the field has a default;
+//! 1. nulls in fields that are not `nullable` are removed, unless the field has a default;
 //! 2. defaults are filled in, also inside objects that are themselves defaults;
-//! 3. unknown fields are pruned, or refused;
+//! 3. unknown fields are pruned or rejected;
 //! 4. types, enums, bounds and required fields are checked, then duplicates in lists of type
 //!    `map` and `set`;
 //! 5. the CEL rules of `x-kubernetes-validations` run, unless step 4 found an error of a kind
 //!    that makes rules meaningless.
 //!
-//! An update passes the stored object as [`Options::old`]: transition rules see it as `oldSelf`,
-//! and what was invalid before and did not change is accepted ("ratcheting").
+//! For an update, [`Options::old`] is the stored object: transition rules see it as `oldSelf`,
+//! and a field that was invalid before and did not change is accepted ("ratcheting").
 //!
-//! # What differs from a kube-apiserver
+//! # Differences from a kube-apiserver
 //!
 //! CEL runs on the crate `kube-cel`, of which only the parser, the interpreter and the functions
-//! are used; conversion, correlation with the old object and messages are here. What
-//! remains, and on which side it errs:
+//! are used; conversion, correlation with the old object and messages are implemented here. The
+//! remaining differences:
 //!
 //! - Rules are not type-checked. Fields that the schema does not have are found
 //!   ([`SchemaError`]); `self.count == 'x'` is not, and fails when it runs.
-//! - There is no cost budget: who may write schemas is trusted.
-//! - `optionalOldSelf`, rules inside `allOf`, `fieldPath` with brackets, and keywords or formats
-//!   that a server would check and this crate does not, are refused by [`Schema::compile`].
+//! - The cost of rules is estimated when a schema is compiled ([`limits`]), not counted while they run.
+//! - [`Schema::compile`] rejects `optionalOldSelf`, rules inside `allOf`, `fieldPath` with brackets, and keywords or
+//!   formats that a server checks and this crate does not.
 //! - Lists of type `set` and `map` compare in order under CEL's `==`; a server ignores the order.
 //! - A number written as `4.0` in an integer field is an integer to rules; on a server a rule
-//!   that reads it fails. The same goes for values of the wrong type, which a rule can meet only in
-//!   an update, where the schema has become stricter than what is stored.
-//! - A list in a string field with a format is refused; a server overlooks it.
+//!   that reads it fails. The same holds for values of the wrong type, which a rule can see only in
+//!   an update, if the schema has become stricter than the stored object.
+//! - A list in a string field with a format is rejected; a server ignores it.
 //! - Object metadata is not checked here: names, labels and the rest are the caller's.
 //! - A server visits the fields of an object in random order, this crate in alphabetical order.
-//!   Of several failed alternatives of an `anyOf` or `oneOf` it explains the first, a server the
-//!   one that came furthest.
+//!   Of several failed alternatives of an `anyOf` or `oneOf` this crate explains the first, a server the
+//!   closest one.
 
 mod cel_value;
 mod check;
 mod error;
+pub mod limits;
 mod lists;
 mod node;
 mod old;
@@ -57,10 +58,10 @@ pub struct Schema {
     has_rules: bool,
 }
 
-/// How [`Schema::admit`] treats an object.
+/// The options of [`Schema::admit`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options<'a> {
-    /// The stored object, when this is an update.
+    /// The stored object, for an update.
     pub old: Option<&'a Value>,
     /// What happens to fields that the schema does not have.
     pub unknown_fields: UnknownFields,
@@ -69,7 +70,7 @@ pub struct Options<'a> {
 /// What happens to fields that the schema does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnknownFields {
-    /// They are dropped without a word, as with `fieldValidation=Ignore`.
+    /// They are dropped silently, as with `fieldValidation=Ignore`.
     #[default]
     Prune,
     /// Each is an error, as with `fieldValidation=Strict`.
@@ -80,26 +81,46 @@ impl Schema {
     /// Compiles the `openAPIV3Schema` of a CRD version. Its root is a resource: `apiVersion`, `kind`
     /// and `metadata` are known fields, and rules at the root see the name.
     pub fn compile(schema: &Value) -> Result<Schema, SchemaError> {
-        let mut root = Node::compile(schema)?;
-        root.make_resource_root();
-        Schema::with_rules(root)
+        node::check_patterns(schema)?;
+        Schema::with_stack(schema, || {
+            let mut root = Node::compile(schema)?;
+            root.make_resource_root();
+            Schema::with_rules(root)
+        })
     }
 
     /// Compiles a schema of the same dialect for a value that is not a Kubernetes object, such as
     /// a configuration file.
     pub fn compile_plain(schema: &Value) -> Result<Schema, SchemaError> {
-        Schema::with_rules(Node::compile(schema)?)
+        node::check_patterns(schema)?;
+        Schema::with_stack(schema, || Schema::with_rules(Node::compile(schema)?))
+    }
+
+    /// Compiles a schema with rules on a thread with a large stack: the parser of rules recurses before it counts levels.
+    fn with_stack(
+        schema: &Value,
+        compile: impl FnOnce() -> Result<Schema, SchemaError> + Send,
+    ) -> Result<Schema, SchemaError> {
+        match node::rules_bytes(schema) {
+            0 => compile(),
+            bytes if bytes > limits::RULES_BYTES => Err(SchemaError::RulesTooLong { bytes }),
+            _ => std::thread::scope(|scope| {
+                let thread = std::thread::Builder::new().stack_size(limits::STACK).spawn_scoped(scope, compile);
+                thread.map_err(SchemaError::Thread)?.join().unwrap_or(Err(SchemaError::Parser))
+            }),
+        }
     }
 
     fn with_rules(root: Node) -> Result<Schema, SchemaError> {
         root.check_rules()?;
+        rules::cost::check(&root)?;
         let has_rules = root.has_rules();
         Ok(Schema { root, has_rules })
     }
 
-    /// All steps: the value as a server would store it, or every error that was found.
+    /// Runs all steps, and returns the value as a server would store it, or all errors.
     ///
-    /// Refused unknown fields come first; the rest is checked as if they were not there.
+    /// Rejected unknown fields come first; the rest is checked as if they were absent.
     pub fn admit(&self, mut value: Value, options: Options<'_>) -> Result<Value, Vec<FieldError>> {
         self.drop_nulls(&mut value);
         self.apply_defaults(&mut value);
@@ -119,7 +140,15 @@ impl Schema {
 
     /// Step 2: fills in defaults.
     pub fn apply_defaults(&self, value: &mut Value) {
-        prune::apply_defaults(&self.root, value);
+        // The limit is never reached.
+        let _ = self.apply_defaults_within(value, usize::MAX);
+    }
+
+    /// The same, but stops if defaults would take more than so many bytes. Returns whether all were filled in.
+    #[must_use = "a value that is not complete means nothing"]
+    pub fn apply_defaults_within(&self, value: &mut Value, bytes: usize) -> bool {
+        let mut room = bytes;
+        prune::apply_defaults(&self.root, value, &mut room)
     }
 
     /// Step 3: removes unknown fields, and returns their paths, sorted.
@@ -127,10 +156,15 @@ impl Schema {
         prune::prune(&self.root, value)
     }
 
-    /// Steps 4 and 5: every error, none if the value is valid.
+    /// Steps 4 and 5: returns every error, none if the value is valid.
     pub fn validate(&self, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut errors = check::check(&self.root, value, old);
-        // An update is not the moment to complain about duplicates that were there before.
+        self.validate_while(value, old, &|| true)
+    }
+
+    /// The same, but stops when `go_on` returns false. Then the result is incomplete.
+    pub fn validate_while(&self, value: &Value, old: Option<&Value>, go_on: &dyn Fn() -> bool) -> Vec<FieldError> {
+        let mut errors = check::check(&self.root, value, old, go_on);
+        // An update does not report duplicates that existed before.
         if old.is_none_or(|old| lists::check(&self.root, old).is_empty()) {
             errors.extend(lists::check(&self.root, value));
         }
@@ -138,7 +172,7 @@ impl Schema {
             if errors.iter().any(|error| error.kind.blocks_rules()) {
                 errors.push(FieldError::rules_skipped());
             } else {
-                errors.extend(rules::run(&self.root, value, old));
+                errors.extend(rules::run(&self.root, value, old, go_on));
             }
         }
         errors

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::error::{ErrorKind, FieldError, go_json};
 use crate::node::{Additional, ListType, Node};
 
-/// Every repeated entry, at the place where it is repeated first.
+/// Returns every repeated entry, at its first repetition.
 pub(crate) fn check(root: &Node, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     visit(root, value, "", &mut errors);

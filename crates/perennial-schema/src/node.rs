@@ -1,10 +1,11 @@
-//! Parses an OpenAPI v3 structural schema into a tree, and refuses what would not be enforced.
+//! Parses an OpenAPI v3 structural schema into a tree, and rejects what this crate does not enforce.
 
 use std::collections::BTreeMap;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
+use crate::limits::{KEY_DEFAULT_BYTES, PATTERN_BYTES, PATTERNS_BYTES};
 use crate::rules::Rule;
 use keywords::{Keywords, Place, object};
 
@@ -13,7 +14,7 @@ mod keywords;
 /// One node of a schema.
 #[derive(Debug, Default)]
 pub(crate) struct Node {
-    /// Where in the schema, for messages of [`SchemaError`].
+    /// The path in the schema, for messages of [`SchemaError`].
     pub(crate) at: String,
     pub(crate) types: Vec<Type>,
     pub(crate) format: Option<Format>,
@@ -47,7 +48,7 @@ pub(crate) enum Type {
     Boolean,
 }
 
-/// The formats that are checked. A server ignores the formats it does not know, and so do we.
+/// The formats that are checked. Unknown formats are ignored, as in a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Int32,
@@ -57,7 +58,7 @@ pub(crate) enum Format {
     DateTime,
 }
 
-/// Which fields an object may have beside its properties.
+/// Which fields an object may have besides its properties.
 #[derive(Debug, Default)]
 pub(crate) enum Additional {
     #[default]
@@ -81,7 +82,7 @@ pub(crate) struct Bounds {
     pub(crate) multiple_of: Option<f64>,
 }
 
-/// How the entries of a list are told apart.
+/// How the entries of a list are identified.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -90,7 +91,7 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// A schema that cannot be enforced as it is written.
+/// Why a schema cannot be enforced.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     /// A keyword has a value of the wrong kind.
@@ -102,15 +103,15 @@ pub enum SchemaError {
         keyword: String,
         /// What is accepted.
         expected: &'static str,
-        /// What stood there.
+        /// The value.
         found: String,
     },
-    /// A keyword, a value of one, or their combination is not enforced here.
+    /// A keyword, its value, or a combination is not enforced by this crate.
     #[error("schema of {at}: {what} is not supported")]
     Unsupported {
         /// The field that the schema describes.
         at: String,
-        /// The keyword, with its value where that matters.
+        /// The keyword, with its value if that matters.
         what: String,
     },
     /// A pattern is not a regular expression.
@@ -120,10 +121,16 @@ pub enum SchemaError {
         at: String,
         /// The pattern.
         pattern: String,
-        /// Why not.
+        /// The error.
         #[source]
         source: Box<regex::Error>,
     },
+    /// All patterns together are too large.
+    #[error(
+        "the patterns of the whole schema take more than {} bytes when they are compiled",
+        crate::limits::PATTERNS_BYTES
+    )]
+    PatternsTooLarge,
     /// A CEL rule cannot be compiled or refers to something that does not exist.
     #[error("schema of {at}: rule {rule:?}: {problem}")]
     Rule {
@@ -131,9 +138,68 @@ pub enum SchemaError {
         at: String,
         /// The rule.
         rule: String,
-        /// What is wrong with it.
+        /// The error.
         problem: String,
     },
+    /// All CEL rules together are too long.
+    #[error(
+        "x-kubernetes-validations have {bytes} bytes in the whole schema, at most {} are accepted",
+        crate::limits::RULES_BYTES
+    )]
+    RulesTooLong {
+        /// The bytes of all expressions.
+        bytes: usize,
+    },
+    /// No thread could be started to compile rules.
+    #[error("no thread could be started to compile x-kubernetes-validations")]
+    Thread(#[source] std::io::Error),
+    /// The parser of rules failed.
+    #[error("the parser of x-kubernetes-validations failed")]
+    Parser,
+}
+
+/// Returns the bytes of all CEL expressions of a schema.
+pub(crate) fn rules_bytes(schema: &Value) -> usize {
+    match schema {
+        Value::Object(fields) => {
+            let rules = fields.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten();
+            let texts = rules.flat_map(|rule| [rule.get("rule"), rule.get("messageExpression")]);
+            // Every rule counts, even one without a text.
+            let own: usize = texts.map(|text| text.and_then(Value::as_str).map_or(1, str::len)).sum();
+            own + fields.values().map(rules_bytes).sum::<usize>()
+        }
+        Value::Array(items) => items.iter().map(rules_bytes).sum(),
+        _ => 0,
+    }
+}
+
+/// Rejects a schema whose patterns together take too much memory. They are compiled one after the other, and none is kept.
+pub(crate) fn check_patterns(schema: &Value) -> Result<(), SchemaError> {
+    let mut room = PATTERNS_BYTES;
+    if patterns_fit(schema, &mut room) { Ok(()) } else { Err(SchemaError::PatternsTooLarge) }
+}
+
+fn patterns_fit(schema: &Value, room: &mut usize) -> bool {
+    match schema {
+        Value::Object(fields) => {
+            if let Some(Value::String(pattern)) = fields.get("pattern") {
+                let bytes = compiled_bytes(pattern);
+                if bytes > *room {
+                    return false;
+                }
+                *room -= bytes;
+            }
+            fields.values().all(|inner| patterns_fit(inner, room))
+        }
+        Value::Array(items) => items.iter().all(|inner| patterns_fit(inner, room)),
+        _ => true,
+    }
+}
+
+/// Returns the bytes of a compiled pattern, rounded up to a power of two. An invalid pattern is rejected later.
+fn compiled_bytes(pattern: &str) -> usize {
+    let sizes = std::iter::successors(Some(4 << 10), |size| Some(size * 2)).take_while(|size| *size <= PATTERN_BYTES);
+    sizes.into_iter().find(|size| RegexBuilder::new(pattern).size_limit(*size).build().is_ok()).unwrap_or(PATTERN_BYTES)
 }
 
 impl Node {
@@ -176,11 +242,19 @@ impl Node {
         let format = keywords.format(&types)?;
         let (required, bounds, pattern) = (keywords.strings("required")?, keywords.bounds()?, keywords.pattern()?);
         let (default, allowed) = (keywords.get("default").cloned(), keywords.list("enum")?.to_vec());
+        let list_type = keywords.list_type()?;
+        if let (ListType::Map(keys), Some(items)) = (&list_type, &items) {
+            let defaults = keys.iter().filter_map(|key| items.properties.get(key)?.default.as_ref());
+            if let Some(bytes) = defaults.map(|it| it.to_string().len()).find(|bytes| *bytes > KEY_DEFAULT_BYTES) {
+                let what = format!("a default of {bytes} bytes for a key of x-kubernetes-list-type: map");
+                return Err(keywords.unsupported(format!("{what} (accepted are {KEY_DEFAULT_BYTES})")));
+            }
+        }
         Ok(Node {
             nullable: keywords.flag("nullable")?,
             preserve_unknown: keywords.flag("x-kubernetes-preserve-unknown-fields")?,
             embedded_resource: keywords.flag("x-kubernetes-embedded-resource")?,
-            list_type: keywords.list_type()?,
+            list_type,
             types,
             format,
             properties,
@@ -200,13 +274,13 @@ impl Node {
         })
     }
 
-    /// Makes this the root of a resource, which has `apiVersion`, `kind` and `metadata` whatever
-    /// the schema says.
+    /// Makes this the root of a resource, which has `apiVersion`, `kind` and `metadata` in addition to
+    /// the schema.
     pub(crate) fn make_resource_root(&mut self) {
         self.embedded_resource = true;
     }
 
-    /// The schema of a property, or of what stands under any other key.
+    /// Returns the schema of a property, or of any other key.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         match (self.properties.get(name), &self.additional) {
             (Some(node), _) => Some(node),
@@ -219,7 +293,7 @@ impl Node {
         !self.rules.is_empty() || self.children().any(Node::has_rules)
     }
 
-    /// The nodes below this one that describe other values: no branches of `allOf` and the like.
+    /// Returns the child nodes that describe other values, without branches such as `allOf`.
     pub(crate) fn children(&self) -> impl Iterator<Item = &Node> {
         let additional = match &self.additional {
             Additional::Schema(node) => Some(&**node),
@@ -260,7 +334,7 @@ impl Format {
     }
 }
 
-/// What a message calls the node at this path.
+/// Returns the name of the node at this path in messages.
 pub(crate) fn name_of(at: &str) -> String {
     if at.is_empty() { "the root".to_owned() } else { at.to_owned() }
 }

@@ -1,25 +1,55 @@
-//! Finds the old value of a field in an update, and says whether it changed.
+//! Finds the old value of a field in an update, and checks whether it changed.
 
-use serde_json::{Map, Value};
+use std::collections::HashMap;
+
+use serde_json::Value;
 
 use crate::node::{ListType, Node};
 
-/// The old value of a property or map entry.
+/// Returns the old value of a property or map entry.
 pub(crate) fn of_field<'a>(old: Option<&'a Value>, name: &str) -> Option<&'a Value> {
     old.and_then(|old| old.get(name))
 }
 
-/// The old value of an entry of a list. Only entries of lists of type `map` can be found again.
-pub(crate) fn of_item<'a>(list: &Node, old: Option<&'a Value>, item: &Value) -> Option<&'a Value> {
-    let (ListType::Map(keys), Value::Array(old_items), Value::Object(item)) = (&list.list_type, old?, item) else {
-        return None;
-    };
-    old_items.iter().find(|old| old.as_object().is_some_and(|old| same_keys(keys, old, item)))
+/// The old entries of a list, by their keys. Only entries of lists of type `map` can be found.
+pub(crate) struct Items<'a> {
+    keys: &'a [String],
+    by_keys: HashMap<String, &'a Value>,
 }
 
-/// Whether a value is what it was. The order of a list of type `map` does not matter. An object
+impl<'a> Items<'a> {
+    pub(crate) fn of(list: &'a Node, old: Option<&'a Value>) -> Items<'a> {
+        let mut items = Items { keys: &[], by_keys: HashMap::new() };
+        if let (ListType::Map(keys), Some(Value::Array(old_items))) = (&list.list_type, old) {
+            items.keys = keys;
+            for item in old_items {
+                if let Some(keys) = items.keys_of(item) {
+                    items.by_keys.entry(keys).or_insert(item);
+                }
+            }
+        }
+        items
+    }
+
+    /// Returns the old value of an entry.
+    pub(crate) fn find(&self, item: &Value) -> Option<&'a Value> {
+        if self.by_keys.is_empty() {
+            return None;
+        }
+        self.by_keys.get(&self.keys_of(item)?).copied()
+    }
+
+    /// Returns the keys of an entry as one text; none if one is missing or not a plain value.
+    fn keys_of(&self, item: &Value) -> Option<String> {
+        let is_scalar = |value: &&Value| !(value.is_null() || value.is_array() || value.is_object());
+        let keys = self.keys.iter().map(|key| item.get(key).filter(is_scalar));
+        Some(keys.collect::<Option<Vec<_>>>()?.into_iter().map(|value| format!("{value},")).collect())
+    }
+}
+
+/// Returns true if a value is unchanged. The order of a list of type `map` does not matter. An object
 /// with fields that the schema does not have, such as the metadata of a resource, always counts as
-/// changed: a server cannot follow them.
+/// changed: a server cannot compare them.
 pub(crate) fn unchanged(node: &Node, old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Array(old_items), Value::Array(new_items)) => {
@@ -27,10 +57,9 @@ pub(crate) fn unchanged(node: &Node, old: &Value, new: &Value) -> bool {
                 return old_items == new_items;
             }
             let Some(child) = &node.items else { return old_items == new_items };
+            let olds = Items::of(node, Some(old));
             old_items.len() == new_items.len()
-                && new_items
-                    .iter()
-                    .all(|new| of_item(node, Some(old), new).is_some_and(|old| unchanged(child, old, new)))
+                && new_items.iter().all(|new| olds.find(new).is_some_and(|old| unchanged(child, old, new)))
         }
         (Value::Object(old_fields), Value::Object(new_fields)) => {
             old_fields.len() == new_fields.len()
@@ -41,9 +70,4 @@ pub(crate) fn unchanged(node: &Node, old: &Value, new: &Value) -> bool {
         }
         _ => old == new,
     }
-}
-
-fn same_keys(keys: &[String], old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
-    let is_scalar = |value: &Value| !(value.is_null() || value.is_array() || value.is_object());
-    keys.iter().all(|key| new.get(key).is_some_and(|value| is_scalar(value) && old.get(key) == Some(value)))
 }

@@ -1,10 +1,10 @@
-//! What happens to an object before it is checked: nulls, defaults and unknown fields.
+//! The preparation of an object before validation: nulls, defaults and unknown fields.
 
 use serde_json::Value;
 
 use crate::node::{Additional, Node};
 
-/// Removes nulls on fields that are neither nullable nor have a default. Nulls in lists stay.
+/// Removes nulls in fields that are neither nullable nor have a default. Nulls in lists stay.
 pub(crate) fn drop_nulls(node: Option<&Node>, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -25,37 +25,64 @@ pub(crate) fn drop_nulls(node: Option<&Node>, value: &mut Value) {
     }
 }
 
-/// Fills in defaults for fields that are missing, and for nulls where null is not allowed.
-pub(crate) fn apply_defaults(node: &Node, value: &mut Value) {
+/// Fills in defaults for missing fields, and for nulls if null is not allowed, within `room` bytes.
+/// Returns whether all defaults fit.
+///
+/// A default may be as large as a definition, and a list can request it with two bytes for each entry.
+pub(crate) fn apply_defaults(node: &Node, value: &mut Value, room: &mut usize) -> bool {
     match value {
         Value::Object(fields) => {
             for (name, child) in &node.properties {
                 let Some(default) = &child.default else { continue };
                 if fields.get(name).is_none_or(|value| value.is_null() && !child.nullable) {
+                    if !take(room, name.len() + size(default)) {
+                        return false;
+                    }
                     fields.insert(name.clone(), default.clone());
                 }
             }
-            for (name, value) in fields.iter_mut() {
-                let Some(child) = node.field(name) else { continue };
-                replace_null(child, value);
-                apply_defaults(child, value);
-            }
+            fields.iter_mut().all(|(name, value)| match node.field(name) {
+                None => true,
+                Some(child) => replace_null(child, value, room) && apply_defaults(child, value, room),
+            })
         }
         Value::Array(items) => {
-            let Some(child) = &node.items else { return };
-            for item in items {
-                replace_null(child, item);
-                apply_defaults(child, item);
-            }
+            let Some(child) = &node.items else { return true };
+            items.iter_mut().all(|item| replace_null(child, item, room) && apply_defaults(child, item, room))
         }
-        _ => {}
+        _ => true,
     }
 }
 
-fn replace_null(node: &Node, value: &mut Value) {
+fn replace_null(node: &Node, value: &mut Value, room: &mut usize) -> bool {
     if value.is_null() && !node.nullable {
-        *value = node.default.clone().unwrap_or(Value::Null);
+        let default = node.default.as_ref();
+        if !take(room, default.map_or(0, size)) {
+            return false;
+        }
+        *value = default.cloned().unwrap_or(Value::Null);
     }
+    true
+}
+
+/// The smallest size of a value besides its texts.
+const BYTES_OF_A_VALUE: usize = 32;
+
+fn take(room: &mut usize, bytes: usize) -> bool {
+    let left = room.checked_sub(bytes);
+    *room = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// Returns the size of a value: its texts, and some bytes for each value.
+fn size(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + size(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    BYTES_OF_A_VALUE + inner
 }
 
 /// Removes fields that the schema does not have. Returns their paths, sorted.
@@ -110,7 +137,7 @@ impl Pruner<'_> {
     }
 }
 
-/// What every resource has. Not pruned: the caller knows the schema of metadata.
+/// The fields of every resource. They are not pruned: the caller knows the schema of metadata.
 pub(crate) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 #[cfg(test)]
@@ -131,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_go_unless_nullable_or_defaulted() {
+    fn nulls_are_removed_unless_nullable_or_defaulted() {
         let schema = json!({"type": "object", "properties": {
             "plain": {"type": "string"},
             "nullable": {"type": "string", "nullable": true},

@@ -1,5 +1,6 @@
 //! Compiles the CEL rules of a schema and runs them on an object.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 
 use kube_cel::KubeCelExt as _;
@@ -8,9 +9,11 @@ use serde_json::Value;
 
 use crate::cel_value::to_cel;
 use crate::error::{ErrorKind, FieldError, Found};
+use crate::limits::RULE_BYTES;
 use crate::node::{Additional, Node, SchemaError, Type, name_of};
 use crate::old;
 
+pub(crate) mod cost;
 mod names;
 
 /// One entry of `x-kubernetes-validations`.
@@ -25,11 +28,18 @@ pub(crate) struct Rule {
     uses_old_self: bool,
 }
 
-/// Every rule that the value breaks.
-pub(crate) fn run(root: &Node, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    visit(root, value, Old { value: old, parent_unchanged: false }, "", &mut errors);
-    errors
+/// Returns an error for every rule that the value violates.
+pub(crate) fn run(root: &Node, value: &Value, old: Option<&Value>, go_on: &dyn Fn() -> bool) -> Vec<FieldError> {
+    let mut run = Run { errors: Vec::new(), go_on };
+    run.visit(root, value, Old { value: old, parent_unchanged: false }, "");
+    run.errors
+}
+
+/// One run of all rules on an object.
+struct Run<'r> {
+    errors: Vec<FieldError>,
+    /// False when the time is over.
+    go_on: &'r dyn Fn() -> bool,
 }
 
 /// The CEL functions that Kubernetes has.
@@ -53,7 +63,18 @@ impl Rule {
             }
         }
         let compile = |source: &str| {
-            Program::compile(source).map_err(|errors| fail(source, errors.to_string().trim().to_owned()))
+            let length = source.len();
+            if length > RULE_BYTES {
+                let start: String = source.chars().take(40).collect();
+                return Err(fail(
+                    &format!("{start}…"),
+                    format!("it has {length} bytes, at most {RULE_BYTES} are accepted"),
+                ));
+            }
+            let program =
+                Program::compile(source).map_err(|errors| fail(source, errors.to_string().trim().to_owned()))?;
+            cost::check_shape(&program).map_err(|problem| fail(source, problem))?;
+            Ok(program)
         };
         let program = compile(rule)?;
         let uses_old_self = program.references().has_variable("oldSelf");
@@ -86,10 +107,10 @@ impl Rule {
         self.message.as_deref().unwrap_or(&self.rule)
     }
 
-    /// The message for an object that breaks the rule. A `messageExpression` that fails, or gives
-    /// something else than one line of text, is passed over.
+    /// Returns the message for an object that violates the rule. A `messageExpression` that fails, or returns
+    /// anything but one line of text, is ignored.
     fn explain(&self, context: &Context<'_>) -> String {
-        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|program| program.execute(context)) {
+        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|program| execute(program, context)) {
             let text = text.trim();
             if !text.is_empty() && !text.contains('\n') {
                 return text.to_owned();
@@ -100,7 +121,7 @@ impl Rule {
 }
 
 impl Node {
-    /// Refuses rules that refer to fields which the schema does not have.
+    /// Rejects rules that refer to unknown fields.
     pub(crate) fn check_rules(&self) -> Result<(), SchemaError> {
         for rule in &self.rules {
             for program in std::iter::once(&rule.program).chain(&rule.message_program) {
@@ -115,12 +136,12 @@ impl Node {
     }
 }
 
-/// What is known about the past of a value in an update.
+/// What is known about the old value in an update.
 #[derive(Clone, Copy)]
 struct Old<'a> {
-    /// The old value, where it can be found.
+    /// The old value, if it can be found.
     value: Option<&'a Value>,
-    /// Whether the nearest value around this one whose old value can be found is what it was.
+    /// True if the nearest parent with a known old value is unchanged.
     parent_unchanged: bool,
 }
 
@@ -140,66 +161,79 @@ impl<'a> Old<'a> {
     }
 }
 
-fn visit(node: &Node, value: &Value, old: Old<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    if value.is_null() {
-        return;
-    }
-    run_at(node, value, old, path, errors);
-    match value {
-        Value::Object(fields) => {
-            let mut names: Vec<&String> = fields.keys().collect();
-            names.sort();
-            for name in names {
-                let old = old.child(node, value, old::of_field(old.value, name));
-                if let Some(child) = node.properties.get(name) {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    visit(child, &fields[name], old, &path, errors);
-                } else if let Additional::Schema(child) = &node.additional {
-                    visit(child, &fields[name], old, &format!("{path}[{name}]"), errors);
+impl Run<'_> {
+    fn visit(&mut self, node: &Node, value: &Value, old: Old<'_>, path: &str) {
+        if value.is_null() || !(self.go_on)() {
+            return;
+        }
+        self.run_at(node, value, old, path);
+        match value {
+            Value::Object(fields) => {
+                let mut names: Vec<&String> = fields.keys().collect();
+                names.sort();
+                for name in names {
+                    let old = old.child(node, value, old::of_field(old.value, name));
+                    if let Some(child) = node.properties.get(name) {
+                        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                        self.visit(child, &fields[name], old, &path);
+                    } else if let Additional::Schema(child) = &node.additional {
+                        self.visit(child, &fields[name], old, &format!("{path}[{name}]"));
+                    }
                 }
             }
+            Value::Array(items) => {
+                let Some(child) = &node.items else { return };
+                let olds = old::Items::of(node, old.value);
+                for (index, item) in items.iter().enumerate() {
+                    let old = old.child(node, value, olds.find(item));
+                    self.visit(child, item, old, &format!("{path}[{index}]"));
+                }
+            }
+            _ => {}
         }
-        Value::Array(items) => {
-            let Some(child) = &node.items else { return };
-            for (index, item) in items.iter().enumerate() {
-                let old = old.child(node, value, old::of_item(node, old.value, item));
-                visit(child, item, old, &format!("{path}[{index}]"), errors);
+    }
+
+    fn run_at(&mut self, node: &Node, value: &Value, old: Old<'_>, path: &str) {
+        let errors = &mut self.errors;
+        if node.rules.is_empty() {
+            return;
+        }
+        let type_name = node.types.first().map_or("", |kind| kind.name());
+        let failed = |rule: &Rule, why: String| {
+            let message = format!("{why} evaluating rule: {}", rule.name());
+            FieldError::new(path, ErrorKind::Invalid, type_name.into(), message)
+        };
+        let mut context = context().new_inner_scope();
+        context.add_variable_from_value("self", to_cel(node, value));
+        let old_value = old.value.filter(|old| !old.is_null());
+        if let Some(old_value) = old_value {
+            context.add_variable_from_value("oldSelf", to_cel(node, old_value));
+        }
+        for rule in &node.rules {
+            if rule.uses_old_self && old_value.is_none() {
+                continue;
+            }
+            if !(self.go_on)() {
+                return;
+            }
+            match execute(&rule.program, &context) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(Cel::Bool(false)) => {
+                    if rule.uses_old_self || !old.is_unchanged(node, value) {
+                        errors.push(broken(rule, node, value, path, &context));
+                    }
+                }
+                Ok(_) => errors.push(failed(rule, "the result is not a boolean".to_owned())),
+                Err(error) => errors.push(failed(rule, why(&error))),
             }
         }
-        _ => {}
     }
 }
 
-fn run_at(node: &Node, value: &Value, old: Old<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    if node.rules.is_empty() {
-        return;
-    }
-    let type_name = node.types.first().map_or("", |kind| kind.name());
-    let failed = |rule: &Rule, why: String| {
-        let message = format!("{why} evaluating rule: {}", rule.name());
-        FieldError::new(path, ErrorKind::Invalid, type_name.into(), message)
-    };
-    let mut context = context().new_inner_scope();
-    context.add_variable_from_value("self", to_cel(node, value));
-    let old_value = old.value.filter(|old| !old.is_null());
-    if let Some(old_value) = old_value {
-        context.add_variable_from_value("oldSelf", to_cel(node, old_value));
-    }
-    for rule in &node.rules {
-        if rule.uses_old_self && old_value.is_none() {
-            continue;
-        }
-        match rule.program.execute(&context) {
-            Ok(Cel::Bool(true)) => {}
-            Ok(Cel::Bool(false)) => {
-                if rule.uses_old_self || !old.is_unchanged(node, value) {
-                    errors.push(broken(rule, node, value, path, &context));
-                }
-            }
-            Ok(_) => errors.push(failed(rule, "the result is not a boolean".to_owned())),
-            Err(error) => errors.push(failed(rule, why(&error))),
-        }
-    }
+/// Runs an expression. The interpreter panics for unimplemented functions: then the expression has failed.
+fn execute(program: &Program, context: &Context<'_>) -> Result<Cel, ExecutionError> {
+    let run = AssertUnwindSafe(|| program.execute(context));
+    catch_unwind(run).unwrap_or_else(|_| Err(ExecutionError::function_error("rule", "it cannot be evaluated")))
 }
 
 fn broken(rule: &Rule, node: &Node, value: &Value, path: &str, context: &Context<'_>) -> FieldError {

@@ -1,11 +1,11 @@
-//! Schemas against values: what a rule sees, what an update may keep, what is refused to compile.
+//! Schemas and values: what a rule sees, what an update may keep, and which schemas are rejected.
 
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use crate::{Options, Schema, UnknownFields};
 
-/// What is said about a value, and about an update of `old`.
+/// Returns the result for a value, also as an update of `old`.
 fn judge(schema: &Value, old: Option<&Value>, value: &Value) -> String {
     let schema = Schema::compile_plain(schema).unwrap();
     let options = Options { old, unknown_fields: UnknownFields::Refuse };
@@ -27,12 +27,12 @@ fn check_refused(schema: Value, expected: Expect) {
     expected.assert_eq(&Schema::compile(&schema).unwrap_err().to_string());
 }
 
-/// An object with one field `x` of this schema.
+/// Returns the schema of an object with one field `x`.
 fn object(x: Value) -> Value {
     json!({"type": "object", "properties": {"x": x}})
 }
 
-/// An object with one rule and these properties.
+/// Returns the schema of an object with one rule and these properties.
 fn ruled(rule: Value, properties: Value) -> Value {
     json!({"type": "object", "properties": properties, "x-kubernetes-validations": [rule]})
 }
@@ -129,7 +129,7 @@ fn alternatives_are_enforced() {
 }
 
 #[test]
-fn rules_see_names_as_the_server_writes_them() {
+fn rules_see_escaped_names() {
     let fields = json!({"my_field": {"type": "string"}, "a-b": {"type": "integer"}, "namespace": {"type": "string"}});
     let check = |rule: &str, expected| {
         let value = json!({"my_field": "v", "a-b": 1, "namespace": "n"});
@@ -147,7 +147,7 @@ fn rules_see_names_as_the_server_writes_them() {
 }
 
 #[test]
-fn null_is_not_set() {
+fn a_null_field_is_not_set() {
     let fields = json!({"x": {"type": "string", "nullable": true}});
     check(
         ruled(json!({"rule": "!has(self.x)", "message": "x is set"}), fields),
@@ -157,7 +157,7 @@ fn null_is_not_set() {
 }
 
 #[test]
-fn a_rule_says_what_it_is_told_to_say() {
+fn a_violated_rule_has_its_own_message_reason_and_path() {
     let fields = json!({"x": {"type": "integer"}, "y": {"type": "integer"}});
     let check = |rule: Value, expected| check(ruled(rule, fields.clone()), json!({"x": 1}), expected);
     check(json!({"rule": "self.x > 1"}), expect!["<nil>: Invalid value: failed rule: self.x > 1"]);
@@ -196,7 +196,7 @@ fn scalars_are_shown_and_maps_are_indexed() {
     check(object(schema), json!({"x": {"k": "x"}}), expect![[r#"x[k]: Invalid value: "x": no x"#]]);
 }
 
-/// A list of type map, whose entries may only grow and are never 3.
+/// Returns the schema of a list of type map, whose entries may only grow and are never 3.
 fn growing() -> Value {
     object(json!({
         "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
@@ -228,7 +228,7 @@ fn entries_of_a_map_list_are_compared_by_key() {
 }
 
 #[test]
-fn what_was_wrong_before_may_stay() {
+fn an_unchanged_invalid_field_is_accepted_in_an_update() {
     let old = json!({"x": [{"k": "a", "v": 3}]});
     check_update(
         growing(),
@@ -267,7 +267,7 @@ fn what_was_wrong_before_may_stay() {
 }
 
 #[test]
-fn schemas_that_would_not_be_enforced_are_refused() {
+fn unsupported_schemas_are_rejected() {
     check_refused(json!({"type": "object", "$ref": "#/x"}), expect!["schema of the root: $ref is not supported"]);
     check_refused(
         object(json!({"type": "string", "format": "ipv4"})),
@@ -330,7 +330,7 @@ fn schemas_that_would_not_be_enforced_are_refused() {
         expect!["schema of the root: fieldPath: ['x'] in x-kubernetes-validations is not supported"],
     );
     check_rule(json!({"message": "no rule"}), expect![[r#"schema of the root: rule "": there is no rule"#]]);
-    // The same fields, where they exist.
+    // The same fields, if they exist.
     let rule = json!({"rule": "self.x.all(i, has(i.y)) && self.metadata.name != '' && self.kind != ''"});
     Schema::compile(&ruled(rule, fields)).unwrap();
 }
@@ -339,4 +339,49 @@ fn schemas_that_would_not_be_enforced_are_refused() {
 fn a_schema_is_shared_between_threads() {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<Schema>();
+}
+
+#[test]
+fn a_schema_over_the_limits_is_rejected() {
+    let refused = |schema: Value| Schema::compile(&object(schema)).unwrap_err().to_string();
+    let keyed = |keys: Vec<String>, default: &str| {
+        let properties: Value =
+            keys.iter().map(|key| (key.clone(), json!({"type": "string", "default": default}))).collect();
+        json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+            "items": {"type": "object", "properties": properties},
+        })
+    };
+    let names = |count: usize| (0..count).map(|number| format!("k{number}")).collect::<Vec<_>>();
+    assert!(Schema::compile(&object(keyed(names(32), &"x".repeat(1000)))).is_ok());
+    expect!["schema of x: x-kubernetes-list-map-keys of 33 names (accepted are 32) is not supported"]
+        .assert_eq(&refused(keyed(names(33), "")));
+    expect!["schema of x: a default of 1102 bytes for a key of x-kubernetes-list-type: map (accepted are 1024) is not supported"]
+        .assert_eq(&refused(keyed(names(1), &"x".repeat(1100))));
+    // Each pattern is within its own limit, and a few of them are accepted.
+    let patterns = |count: usize| {
+        let large = json!({"type": "string", "pattern": "(a{60}){60}"});
+        json!({"type": "object", "properties": (0..count).map(|it| (format!("k{it}"), large.clone())).collect::<Value>()})
+    };
+    assert!(Schema::compile(&object(patterns(4))).is_ok());
+    expect!["the patterns of the whole schema take more than 16777216 bytes when they are compiled"]
+        .assert_eq(&refused(patterns(200)));
+}
+
+#[test]
+fn defaults_stop_at_the_size_limit() {
+    let schema = Schema::compile(&object(json!({
+        "type": "array", "items": {"type": "object", "default": {}, "properties": {
+            "a": {"type": "string", "default": "xxxx"}, "b": {"type": "object", "default": {}, "properties": {
+                "c": {"type": "integer", "default": 1}}}}},
+    })))
+    .unwrap();
+    let mut value = json!({"x": [{}, null]});
+    assert!(schema.apply_defaults_within(&mut value, 1000));
+    let all = json!({"a": "xxxx", "b": {"c": 1}});
+    assert_eq!(value, json!({"x": [all, all]}));
+    for bytes in [0, 36, 70, 100, 140, 200] {
+        assert!(!schema.apply_defaults_within(&mut json!({"x": [{}, null]}), bytes), "{bytes}");
+        assert!(schema.apply_defaults_within(&mut json!({"x": []}), bytes), "{bytes}");
+    }
 }

@@ -1,11 +1,11 @@
-//! The same verdicts and stored objects as a kube-apiserver, on cases that its own packages have judged
+//! The same results and stored objects as a kube-apiserver, on cases that its own packages have validated
 //! (`data/judge.go`).
 
 use perennial_schema::Schema;
 use serde_json::Value;
 
 #[test]
-fn objects_are_judged_as_by_a_server() {
+fn objects_have_the_same_results_as_in_a_kube_apiserver() {
     let definition: Value = serde_norway::from_str(include_str!("data/things.crd.yaml")).unwrap();
     let schema = definition.pointer("/spec/versions/0/schema/openAPIV3Schema").unwrap();
     let schema = Schema::compile(schema).unwrap();

@@ -1,4 +1,4 @@
-//! Files that change together, as a process finds them that reads them again and again.
+//! Files that change together, for a process that reloads them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// A directory whose files are all of one version: a certificate never stands beside the key of another.
+/// A directory whose files always have the same version: a certificate is never next to the key of another one.
 #[derive(Debug)]
 pub struct Files {
     dir: PathBuf,
@@ -14,7 +14,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Begins with these, in a directory that is not there yet.
+    /// Creates the directory with these files.
     pub fn begin(dir: PathBuf, files: &BTreeMap<String, Vec<u8>>) -> io::Result<Files> {
         fs::create_dir_all(&dir)?;
         let mut begun = Files { dir, version: 0 };
@@ -22,12 +22,12 @@ impl Files {
         Ok(begun)
     }
 
-    /// Where a file is found, whichever version it is of.
+    /// Returns the path of a file, which is the same for all versions.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join("current").join(name)
     }
 
-    /// Puts these in the place of all that are there, at once.
+    /// Replaces all files at once.
     pub fn replace(&mut self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<()> {
         let old = self.dir.join(self.version.to_string());
         self.version += 1;
@@ -44,7 +44,7 @@ impl Files {
     }
 }
 
-/// A new file that only its owner can read.
+/// Creates a file that only its owner can read.
 fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)

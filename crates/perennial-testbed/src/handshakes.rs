@@ -1,14 +1,14 @@
-//! Real TLS servers and real TLS clients of other implementations, on loopback: who can talk to whom?
+//! Handshakes between real TLS servers and clients of other implementations, on loopback.
 //!
-//! A [`Question`] is what a server presents, what a client trusts and whom it asks for. [`ask`] starts the servers, has every
-//! [`Client`] connect, and says for each whether it accepted the server, or why it refused its certificate. Whatever else goes
-//! wrong, from a port where nobody listens to a server that hangs up, is an [`AskError`] and never a refusal: a test that expects
-//! a refusal must not be content with a broken set-up. [`expect`] also compares the answers with what a test expects.
+//! A [`Question`] is what a server presents, what a client trusts, and the name to which it connects. [`ask`] starts the servers,
+//! lets every [`Client`] connect, and returns for each whether it accepted the server, or why it rejected the certificate. Any other
+//! failure, such as a refused connection or a server that hangs up, is an [`AskError`] and never a rejection: a test that expects
+//! a rejection must not pass with a broken setup. [`expect`] also compares the answers with those that a test expects.
 //!
-//! [`Callers`] are clients that call again and again, for servers that a test starts itself.
+//! [`Callers`] are clients that connect repeatedly, to servers that a test starts itself.
 //!
-//! All of it happens now, as clients have their own clocks. For questions about other instants, and about clients'
-//! certificates, there are the [judges](crate::judges).
+//! All handshakes happen now, because clients have their own clocks. For other instants, and for client certificates,
+//! use the [judges](crate::judges).
 
 mod callers;
 mod clients;
@@ -28,20 +28,20 @@ use crate::{
     tls::{Identity, TlsError},
 };
 
-/// Does a client with this bundle accept this server under this name?
+/// A question: does a client with this bundle accept this server with this name?
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// What a report calls it; unique among those that are asked together.
+    /// The name in reports; unique among the questions of one call.
     pub id: String,
-    /// What the server presents.
+    /// The certificate and key of the server.
     pub server: Identity,
-    /// What the client trusts, as PEM.
+    /// The bundle of the client, as PEM.
     pub bundle: String,
-    /// The DNS name that the client asks for.
+    /// The DNS name to which the client connects.
     pub name: String,
 }
 
-/// What the server runs on.
+/// The implementation of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
     /// rustls, in this process.
@@ -50,76 +50,76 @@ pub enum Server {
     Go,
 }
 
-/// What the client runs on.
+/// The implementation of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Client {
     /// `openssl s_client`, with its defaults.
     OpenSsl,
     /// Go's crypto/tls: Kubernetes, etcd and Prometheus.
     Go,
-    /// The JDK's sockets, configured as for HTTPS, with a trust store made of the bundle.
+    /// The JDK's sockets, configured as for HTTPS, with a trust store from the bundle.
     Java,
     /// `gnutls-cli`, with its defaults.
     GnuTls,
-    /// Python's `ssl.create_default_context`, as it is before Python 3.13.
+    /// Python's `ssl.create_default_context`, as before Python 3.13.
     Python,
-    /// The same, as it is from Python 3.13 on: OpenSSL with strict checks, and any certificate of the bundle ends a path.
+    /// The same, as from Python 3.13 on: OpenSSL with strict checks, and any certificate of the bundle ends a path.
     Python313,
-    /// rustls, in this process: our own clients.
+    /// rustls, in this process, as in Perennial's own clients.
     Rustls,
 }
 
-/// What a client made of a server.
+/// The answer of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It finished the handshake and read what the server said.
+    /// It completed the handshake and read the server's message.
     Accepted,
-    /// It refused the server's certificate.
+    /// It rejected the server's certificate.
     Refused {
-        /// In one word.
+        /// The reason.
         reason: Reason,
-        /// In the client's own words, on one line.
+        /// The client's own message, on one line.
         why: String,
     },
 }
 
-/// Why a certificate was refused. Where a path has several faults, clients differ in which one they name.
+/// Why a certificate was rejected. If a path has several faults, clients differ in which one they name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// No path leads to something in the bundle.
+    /// No path leads to a certificate of the bundle.
     Issuer,
-    /// Something on the path is not valid now.
+    /// A certificate on the path is not valid now.
     Time,
-    /// It is somebody else's certificate.
+    /// The certificate has another name.
     Name,
-    /// Whatever else there is.
+    /// Another reason.
     Other,
 }
 
-/// Every answer to every question.
+/// All answers to all questions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(BTreeMap<(String, Client), Answer>);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// A program is not what it should be.
+    /// A program is missing or failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// A side of ours cannot use what it was given.
+    /// rustls rejects its own configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There is no port to listen on.
+    /// There is no free port.
     #[error("failed to listen on loopback")]
     Listen(#[source] io::Error),
-    /// Neither accepted nor refused.
-    #[error("{client} got as far as neither accepting nor refusing in {id:?}; it said {said:?}")]
+    /// The client neither accepted nor rejected the certificate.
+    #[error("{client} neither accepted nor rejected the certificate in {id:?}; it said {said:?}")]
     Broken {
-        /// Who.
+        /// The client.
         client: Client,
-        /// Which question.
+        /// The question.
         id: String,
-        /// What went wrong, in the client's own words.
+        /// The client's own message.
         said: String,
     },
 }
@@ -135,7 +135,7 @@ impl Client {
         [Client::OpenSsl, Client::Go, Client::Java, Client::GnuTls, Client::Python, Client::Python313, Client::Rustls];
 }
 
-/// Has every client ask every question of servers of this kind, which end before this returns.
+/// Lets every client answer every question with servers of this kind, which stop before this returns.
 ///
 /// # Panics
 /// If two questions have the same id.
@@ -159,24 +159,24 @@ pub fn ask(server: Server, questions: &[Question]) -> Result<Report, AskError> {
     Ok(Report(answers.into_iter().flatten().collect()))
 }
 
-/// A question, and the port of loopback where its server is.
+/// A question, and the loopback port of its server.
 struct Call<'a> {
     question: &'a Question,
     port: u16,
 }
 
-/// What servers say to whoever accepts them.
+/// The message of servers to accepted clients.
 const GREETING: &str = "hello from the testbed";
 
 impl Report {
-    /// What this client made of the question of this id, if there is one.
+    /// Returns the answer of this client to the question with this id, if there is one.
     pub fn answer(&self, client: Client, id: &str) -> Option<&Answer> {
         self.0.get(&(id.to_owned(), client))
     }
 }
 
 impl fmt::Display for Report {
-    /// A line for each question and client.
+    /// One line for each question and client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|((id, client), answer)| writeln!(f, "{id}  {client:11}  {answer}"))
     }

@@ -1,8 +1,8 @@
 //! Asks five independent implementations whether they trust a certificate: OpenSSL, Go, Java, GnuTLS, rustls-webpki.
 //!
 //! A batch of [`Case`]s goes to a [`Judge`], which answers each with a [`Verdict`]. [`judge_all`] asks every judge,
-//! [`expect`] also compares the answers with what a test expects and fails with a table of the disagreements.
-//! They differ by design in a few cases, and an expectation has to say so, with [`Case::refused_by`]:
+//! [`expect`] also compares the answers with the expected ones and fails with a table of the disagreements.
+//! The judges differ by design in a few cases, which an expectation must name with [`Case::refused_by`]:
 //!
 //! | case | OpenSSL | Go | Java | GnuTLS | webpki |
 //! |---|---|---|---|---|---|
@@ -20,9 +20,9 @@
 //! | CN of 73 characters | accepts | accepts | accepts | accepts | accepts |
 //! | IP address only as the text of a DNS SAN | refuses | refuses | refuses | refuses | refuses |
 //!
-//! Java asks nothing of a leaf that is itself an anchor but its name and its usage, not even the date. OpenSSL wants a
-//! self-signed end of the path, as it does not run with `-partial_chain`. A bundle with something in it that is not a
-//! certificate makes each judge refuse. The tests in `tests/judges.rs` keep this table true.
+//! For a leaf that is itself an anchor, Java checks only its name and its usage, not even the date. OpenSSL requires a
+//! self-signed end of the path, because it does not run with `-partial_chain`. Every judge rejects a bundle that contains
+//! anything but certificates. The tests in `tests/judges.rs` check this table.
 
 mod expect;
 mod openssl;
@@ -38,21 +38,21 @@ use crate::ToolError;
 /// One question: does a verifier with these anchors trust this chain, for this purpose, at this instant?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What a report calls this case; unique in a batch.
+    /// The name in reports; unique in a batch.
     pub id: String,
-    /// What the peer serves, as DER: the leaf first, then the intermediates.
+    /// The chain of the peer, as DER: the leaf first, then the intermediates.
     pub chain: Vec<Vec<u8>>,
     /// The verifier's bundle, as DER.
     pub anchors: Vec<Vec<u8>>,
-    /// What the leaf is used for.
+    /// The purpose of the leaf.
     pub purpose: Purpose,
-    /// The DNS name or the IP address, as text, that a client dials. None skips the check of names.
+    /// The DNS name or the IP address, as text, to which a client connects. None skips the check of names.
     pub name: Option<String>,
-    /// The instant of the handshake in unix seconds.
+    /// The time of the handshake in unix seconds.
     pub at: i64,
 }
 
-/// What a leaf is used for.
+/// The purpose of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A server's certificate, judged by a client.
@@ -64,13 +64,13 @@ pub enum Purpose {
 /// A judge's answer to one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether the judge trusts the chain.
+    /// True if the judge accepts the chain.
     pub accepted: bool,
-    /// The reason in the judge's own words, on one line; "ok" when accepted.
+    /// The judge's own message, on one line; "ok" when accepted.
     pub why: String,
 }
 
-/// An implementation that we did not write.
+/// An independent implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Judge {
     /// `openssl verify -x509_strict` at security level 2: nginx, HAProxy, Python, Node and most of the rest.
@@ -81,7 +81,7 @@ pub enum Judge {
     Java,
     /// libgnutls with the medium profile.
     GnuTls,
-    /// rustls-webpki in this process, with the algorithms of aws-lc-rs: our own TLS stack.
+    /// rustls-webpki in this process, with the algorithms of aws-lc-rs, as in Perennial's own TLS.
     Webpki,
 }
 
@@ -89,7 +89,7 @@ impl Judge {
     /// Every judge.
     pub const ALL: [Judge; 5] = [Judge::OpenSsl, Judge::Go, Judge::Java, Judge::GnuTls, Judge::Webpki];
 
-    /// The verdicts on the cases, in their order.
+    /// Returns the verdicts on the cases, in their order.
     pub fn judge(self, cases: &[Case]) -> Result<Vec<Verdict>, ToolError> {
         match self {
             Judge::OpenSsl => openssl::judge(cases),

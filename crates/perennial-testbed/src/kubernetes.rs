@@ -1,7 +1,7 @@
-//! A real kube-apiserver on a real etcd, on loopback, in a directory of its own, for as long as a test needs it; and beside it,
-//! where a test asks for them, controllers of a real kube-controller-manager.
+//! A real kube-apiserver with a real etcd, on loopback, in its own directory, for the time of a test; and optionally
+//! controllers of a real kube-controller-manager.
 //!
-//! Starting takes some seconds, so a suite starts one and runs all its cases against it.
+//! Starting takes some seconds, so a suite starts one control plane and runs all its cases against it.
 
 mod controllers;
 mod door;
@@ -32,58 +32,58 @@ pub use door::Door;
 pub use parts::{ApiServer, Etcd};
 use process::{Port, Process};
 
-/// A control plane: etcd and a kube-apiserver, with nobody in it but an administrator and those controllers that were started.
+/// A control plane: etcd and a kube-apiserver, with only an administrator and the started controllers.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Fields are dropped in this order: processes end before their directory goes.
+    // Fields are dropped in this order: processes end before their directory is removed.
     controllers: Option<Controllers>,
     api_server: Process,
     etcd: Process,
     _ports: [Port; 3],
     config: Kubeconfig,
-    /// As whom a kube-controller-manager talks to the kube-apiserver.
+    /// The identity of the kube-controller-manager.
     controllers_config: PathBuf,
     dir: TempDir,
 }
 
-/// Why there is no control plane.
+/// Why a control plane could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A program or a file is not what it should be.
+    /// A program or a file is missing or failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
-    /// There is no port to listen on.
+    /// There is no free port.
     #[error("failed to reserve a port on loopback")]
     Port(#[source] io::Error),
-    /// A program ended when it should have served.
+    /// A program ended before it was ready.
     #[error("{program} ended with {status} before it was ready; it wrote:\n{log}")]
     Ended {
         /// The program.
         program: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The end of its log.
         log: String,
     },
-    /// It took too long.
+    /// A program was not ready in time.
     #[error("{program} was not ready after {} s; it answered {answer:?} and wrote:\n{log}", READY_WITHIN.as_secs())]
     NotReady {
         /// The program.
         program: &'static str,
-        /// What it last answered when asked whether it is ready.
+        /// Its last answer to the readiness check.
         answer: String,
         /// The end of its log.
         log: String,
     },
-    /// The client does not take our kubeconfig.
-    #[error("failed to make a client")]
+    /// The client rejects the kubeconfig.
+    #[error("failed to create a client")]
     Kubeconfig(#[from] KubeconfigError),
-    /// The client does not take our configuration.
-    #[error("failed to make a client")]
+    /// The client rejects the configuration.
+    #[error("failed to create a client")]
     Client(#[from] kube_client::Error),
 }
 
-/// It takes ten seconds where nothing else is going on.
+/// On an idle machine it takes ten seconds.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 impl ControlPlane {
@@ -119,7 +119,7 @@ impl ControlPlane {
     /// Starts a kube-controller-manager with these controllers and no others, such as `garbage-collector-controller`, and waits
     /// until they are there. It ends with the control plane, or where others are started in its place.
     pub async fn start_controllers(&mut self, names: &[&str]) -> Result<(), StartError> {
-        // One that is there ends first, so that never two do the same work.
+        // Running controllers end first, so that no two do the same work.
         self.controllers = None;
         self.controllers = Some(Controllers::start(self.dir.path(), &self.controllers_config, names).await?);
         Ok(())
@@ -135,12 +135,12 @@ impl ControlPlane {
         client(&self.config).await
     }
 
-    /// A client of a service account, whose token nobody needs: the administrator speaks for it.
+    /// Returns a client of a service account without its token: the administrator impersonates it.
     pub async fn client_as_account(&self, namespace: &str, name: &str) -> Result<Client, StartError> {
         client(&self.config_of_account(namespace, name)).await
     }
 
-    /// The same, which is told at once where it should come back later.
+    /// Returns the same client without retries.
     pub async fn client_asking_once_as_account(&self, namespace: &str, name: &str) -> Result<Client, StartError> {
         let mut config = config(&self.config_of_account(namespace, name)).await?;
         config.default_retry = false;
@@ -226,12 +226,12 @@ fn api_server_arguments(dir: &Path, etcd: u16, secure: u16) -> Vec<String> {
         format!("--service-account-key-file={}", file("service-accounts.key")),
         format!("--service-account-signing-key-file={}", file("service-accounts.key")),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
-        // There is one API server, so nobody needs to find out which others there are.
+        // There is only one API server, so it does not reconcile the endpoints of others.
         "--endpoint-reconciler-type=none".into(),
     ]
 }
 
-/// Asks until the server is ready, and writes the kubeconfig as soon as it has made its certificate.
+/// Waits until the server is ready, and writes the kubeconfig as soon as the server has created its certificate.
 async fn wait_until_ready(
     dir: &Path,
     port: u16,
@@ -299,7 +299,7 @@ struct Credentials<'a> {
     token: Option<&'a str>,
 }
 
-/// The certificate that the kube-apiserver made for itself.
+/// Returns the certificate that the kube-apiserver created for itself.
 fn serving_certificate(dir: &Path) -> Result<Vec<u8>, ToolError> {
     let certificate = dir.join("serving/apiserver.crt");
     fs::read(&certificate).map_err(ToolError::file(&certificate))

@@ -1,8 +1,8 @@
-//! What tests lean on: independent judges of certificates, TLS clients of other implementations, a linter, other people's tools, a
+//! Support for tests: independent verifiers of certificates, TLS clients of other implementations, a linter, third-party tools, a
 //! TLS handshake, and a real Kubernetes.
 //!
-//! Nothing that Perennial writes counts as right until something we did not write has said so. This crate asks
-//! those others. It is a dev-dependency only.
+//! A test accepts an output of Perennial only if independent software accepts it too. This crate runs that software. The crate is a
+//! dev-dependency only.
 
 pub mod check;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Runs other people's programs: finds them, builds ours for them once, and says what to install when one is missing.
+//! Runs third-party programs: finds them, builds our programs for them once, and names the command that installs a missing one.
 
 use std::{
     fs::{self, File},
@@ -9,42 +9,42 @@ use std::{
     time::SystemTime,
 };
 
-/// A tool could not be asked. A refusal or a finding is never one of these.
+/// The error of a tool that could not answer. A rejection or a finding is an answer, and not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// The program is not on this machine.
+    /// The program is not installed on this machine.
     #[error("{tool} is not installed; install it with `make tools`")]
     Missing {
         /// The program, by name or path.
         tool: String,
     },
-    /// The program is there but does not start.
+    /// The program is installed but does not start.
     #[error("failed to start {tool}")]
     Start {
         /// The program, by name or path.
         tool: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The program ended badly.
+    /// The program exited with a failure.
     #[error("{tool} ended with {status}: {said}")]
     Failed {
         /// The program, by name or path.
         tool: String,
-        /// How it ended.
+        /// The exit status of the program.
         status: std::process::ExitStatus,
-        /// What it wrote to standard error.
+        /// The standard error of the program.
         said: String,
     },
-    /// The program answered something else than it was asked.
+    /// The answer of the program does not have the expected form.
     #[error("{tool} was asked for {wanted} and answered {got:?}")]
     Garbled {
         /// The program, by name or path.
         tool: String,
-        /// What a good answer would have been.
+        /// The expected answer.
         wanted: String,
-        /// The part of the answer that does not fit.
+        /// The part of the answer that is not as expected.
         got: String,
     },
     /// A file that the tool needs could not be read or written.
@@ -52,7 +52,7 @@ pub enum ToolError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -68,13 +68,13 @@ impl ToolError {
     }
 }
 
-/// Runs a command to its end, whatever its exit code.
+/// Runs a command until it exits, and accepts any exit code.
 pub(crate) fn run(command: &mut Command) -> Result<Output, ToolError> {
     let tool = command.get_program().to_string_lossy().into_owned();
     command.output().map_err(|source| not_started(tool, source))
 }
 
-/// Why a program did not start.
+/// Returns the error for a program that did not start.
 pub(crate) fn not_started(tool: String, source: io::Error) -> ToolError {
     match source.kind() {
         io::ErrorKind::NotFound => ToolError::Missing { tool },
@@ -85,7 +85,7 @@ pub(crate) fn not_started(tool: String, source: io::Error) -> ToolError {
 /// Runs a command that must succeed, with `input` on its standard input, and returns its standard output.
 pub(crate) fn ask(command: &mut Command, input: &[u8]) -> Result<String, ToolError> {
     let tool = command.get_program().to_string_lossy().into_owned();
-    // A file instead of a pipe: a program that answers while it still reads cannot block us.
+    // The input is a file and not a pipe, so that a program that writes its answer while it reads cannot block this process.
     let stdin = || -> io::Result<File> {
         let mut file = tempfile::tempfile()?;
         file.write_all(input)?;
@@ -102,7 +102,9 @@ pub(crate) fn ask(command: &mut Command, input: &[u8]) -> Result<String, ToolErr
         .map_err(|bytes| ToolError::garbled(&tool, "text", String::from_utf8_lossy(bytes.as_bytes())))
 }
 
-/// Where `make tools` installs and where built judges are kept: outside the tree, shared by all checkouts.
+/// Returns the directory where `make tools` installs programs and where built judges are kept.
+///
+/// The directory is outside the source tree, and all checkouts share it.
 pub(crate) fn cache_dir() -> Result<PathBuf, ToolError> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .filter(|dir| !dir.is_empty())
@@ -112,8 +114,10 @@ pub(crate) fn cache_dir() -> Result<PathBuf, ToolError> {
     Ok(base.ok_or_else(missing)?.join("perennial"))
 }
 
-/// The directory that holds what `compiler` made of `sources`, building it if this source and this compiler
-/// have not met before. `build` gets the compiler's command, to be run in a directory with the sources.
+/// Returns the directory with the output of `compiler` for `sources`. Builds it if this compiler has not built these sources
+/// before.
+///
+/// `build` gets the command of the compiler, which runs in a directory with the sources.
 pub(crate) fn built_once(
     compiler: &str,
     sources: &[(&str, &str)],
@@ -130,7 +134,7 @@ pub(crate) fn built_once(
         return Ok(done);
     }
     fs::create_dir_all(&judges).map_err(ToolError::file(&judges))?;
-    // Test processes run side by side: one builds, the others wait and then find it done.
+    // Test processes run in parallel: one builds, and the others wait and then find the finished build.
     let lock_path = judges.join(format!("{name}.lock"));
     let lock = File::create(&lock_path).map_err(ToolError::file(&lock_path))?;
     lock.lock().map_err(ToolError::file(&lock_path))?;
@@ -145,25 +149,25 @@ pub(crate) fn built_once(
     let mut command = Command::new(&compiler_path);
     build(command.current_dir(work.path()));
     ask(&mut command, b"")?;
-    // Only a finished build gets the name that others look for.
+    // Only a finished build gets the name that the other processes look for.
     let finished = work.keep();
     fs::rename(&finished, &done).map_err(ToolError::file(&done))?;
     Ok(done)
 }
 
-/// The directory that holds a program of this name that Go made of these sources.
+/// Returns the directory with the program of this name, built by Go from these sources.
 pub(crate) fn built_with_go(program: &str, sources: &[(&str, &str)]) -> Result<PathBuf, ToolError> {
     built_once("go", sources, |go| {
         go.args(["build", "-o", program, "."]);
-        // Only the standard library, from the toolchain that is installed: the build must not reach for the network.
+        // The build uses only the standard library and the installed toolchain, and must not use the network.
         go.envs([("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("GOFLAGS", "-buildvcs=false"), ("GOWORK", "off")]);
     })
 }
 
-/// A batch takes a second or two: start fast instead of optimising.
+/// The options for a fast start of Java. A batch takes only a second or two, so optimization does not pay off.
 pub(crate) const JAVA_STARTS_FAST: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
 
-/// The file behind a program's name, links followed: `javac` of another JDK is another compiler.
+/// Returns the path of a program, with links resolved: the `javac` of another JDK is another compiler.
 fn find_program(name: &str) -> Result<PathBuf, ToolError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -177,7 +181,7 @@ fn modified(path: &Path) -> Result<SystemTime, ToolError> {
     path.metadata().and_then(|it| it.modified()).map_err(ToolError::file(path))
 }
 
-/// An error with its causes, on one line.
+/// Returns an error with its causes, on one line.
 pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |it| it.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

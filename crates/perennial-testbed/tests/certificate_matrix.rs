@@ -1,6 +1,6 @@
-//! Every shape of certificate that we make, with every pairing of issuer and subject key, before all judges.
+//! Every shape of certificate that Perennial issues, with every pairing of issuer and subject key, verified by all judges.
 //!
-//! The keys are real and made here; the instants are fixed, so that the answers do not depend on today.
+//! The keys are real and generated here; the instants are fixed, so that the results do not depend on the date.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,7 +41,7 @@ fn ca(name: &str, kind: KeySpec, key: &PrivateKey) -> Certificate {
     self_signed(&spec(Usage::Signer, Subject::common_name(name), kind, 365), key).unwrap()
 }
 
-/// A user in two groups, which stand in one multi-valued RDN.
+/// A user in two groups, in one multi-valued RDN.
 fn user() -> Subject {
     Subject {
         common_name: "system:admin".to_owned(),
@@ -62,7 +62,7 @@ fn case(id: String, chain: &[&Certificate], anchors: &[&Certificate], purpose: P
     }
 }
 
-/// The right purpose and every name is accepted; the wrong purpose, name and time are refused.
+/// The right purpose and every name are accepted; the wrong purpose, name and time are rejected.
 fn leaf_cases(id: &str, usage: Usage, chain: &[&Certificate], anchors: &[&Certificate]) -> Vec<Expected> {
     let mut cases = Vec::new();
     let ask = |what: &str, purpose, name| case(format!("{id}: {what}"), chain, anchors, purpose, name);
@@ -175,7 +175,7 @@ fn all_judges_accept_a_self_signed_leaf_that_is_trusted_itself() {
 }
 
 #[test]
-fn all_judges_ignore_an_extension_of_our_own_and_heed_a_critical_one() {
+fn all_judges_ignore_a_custom_extension_and_reject_a_critical_one() {
     let keys = keys(KeySpec::ALL[3]);
     let root = ca("root", KeySpec::ALL[3], &keys.root);
     let issuer = Issuer::new(&root, &keys.root).unwrap();
@@ -194,7 +194,7 @@ fn all_judges_ignore_an_extension_of_our_own_and_heed_a_critical_one() {
 }
 
 #[test]
-fn an_expired_signer_is_no_longer_trusted_by_those_who_look() {
+fn judges_that_check_anchors_reject_an_expired_signer() {
     let keys = keys(KeySpec::ALL[3]);
     let root = ca("root", KeySpec::ALL[3], &keys.root);
     let issuer = Issuer::new(&root, &keys.root).unwrap();

@@ -1,4 +1,4 @@
-//! promtool, kubectl and openssl read what is right and complain about what is not.
+//! promtool, kubectl and openssl accept valid input and report faults.
 
 mod support;
 
@@ -8,7 +8,7 @@ use perennial_testbed::check::{kubectl_view, openssl_pkey_check, openssl_x509_te
 use support::{Key, Workshop};
 
 #[test]
-fn promtool_reads_metrics_and_minds_their_form() {
+fn promtool_reads_metrics_and_checks_their_form() {
     let good =
         "# HELP perennial_steps_total Steps done.\n# TYPE perennial_steps_total counter\nperennial_steps_total 1\n";
     promtool_check_metrics(good).unwrap();

@@ -23,11 +23,11 @@ use tokio::time::Instant;
 
 const OBJECTS: usize = 100;
 const LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Renewed when this much is left.
+/// A certificate is renewed when this much of its validity is left.
 const MARGIN: SignedDuration = SignedDuration::from_hours(10 * 24);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What the controller needs, and what it did.
+/// The state of the controller, and its actions.
 struct World {
     client: Client,
     start: Instant,
@@ -46,7 +46,7 @@ fn now(start: Instant) -> Timestamp {
     began + SignedDuration::try_from(start.elapsed()).unwrap()
 }
 
-/// A server on the clock of the runtime, which is paused: it jumps to the next thing that somebody waits for.
+/// A server on the paused clock of the runtime, which jumps to the next timer.
 fn serve(start: Instant) -> Client {
     let server = Arc::new(Server::new(Store::memory(), Environment::new(move || now(start), counting())));
     tokio::spawn(server.clone().collect_forever());

@@ -1,5 +1,5 @@
-//! What a store acknowledged is on the disk: shown by what its process gave to the kernel and had synchronised, as
-//! strace saw it, not by what the page cache happens to keep.
+//! Acknowledged writes of a store are on the disk. The test uses the system calls of its process, as strace
+//! recorded them, not the page cache.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,15 +17,15 @@ use perennial_apiserver::store::{Expect, Key, Store, Write as StoreWrite};
 use perennial_testbed::ToolError;
 use trace::{Disk, Event, Unsynced};
 
-/// Where a child of this test writes.
+/// The directory of the child process.
 const DIRECTORY: &str = "PERENNIAL_DURABILITY_DIRECTORY";
 const WRITERS: usize = 8;
-/// Enough for the log to be copied into the database once or twice on the way.
+/// Enough writes for one or two checkpoints of the log.
 const ACKNOWLEDGED: usize = 600;
-const NAME: &str = "what_was_acknowledged_survives_the_machine";
+const NAME: &str = "acknowledged_writes_survive_a_crash_of_the_machine";
 
 #[test]
-fn what_was_acknowledged_survives_the_machine() {
+fn acknowledged_writes_survive_a_crash_of_the_machine() {
     if let Some(directory) = env::var_os(DIRECTORY) {
         return write_until_killed(Path::new(&directory));
     }
@@ -36,7 +36,7 @@ fn what_was_acknowledged_survives_the_machine() {
     let heard = run_and_kill(&directory, &log);
     assert!(heard.len() >= ACKNOWLEDGED);
 
-    // First what everybody can see: after kill -9, the file has every acknowledged write, and goes on.
+    // First the visible part: after kill -9, the file has every acknowledged write, and can be used again.
     let after_kill = contents(&directory);
     let (objects, revision) = &after_kill;
     for (name, at) in &heard {
@@ -68,7 +68,7 @@ fn what_was_acknowledged_survives_the_machine() {
     assert!(disk.has_synced_directory(), "a new file is only there when its directory is synchronised");
 }
 
-/// The child: writes from several tasks at a time, and says what was acknowledged.
+/// The child process: writes from several tasks at a time, and prints the acknowledged writes.
 fn write_until_killed(directory: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -93,7 +93,7 @@ fn write_until_killed(directory: &Path) {
     });
 }
 
-/// One system call for one line.
+/// One system call for each line.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).unwrap();
@@ -104,12 +104,12 @@ fn key(name: &str) -> Key {
     Key { resource: "secrets".into(), namespace: "shop".into(), name: name.into() }
 }
 
-/// About 5 KiB that belong to this name alone.
+/// About 5 KiB that are unique for this name.
 fn body(name: &str) -> Arc<[u8]> {
     format!("{{\"name\":\"{name}\",\"data\":\"{}\"}}", name.repeat(5000 / name.len())).into_bytes().into()
 }
 
-/// Runs the child under strace, kills it in the middle of its writes, and returns what it had acknowledged.
+/// Runs the child under strace, kills it in the middle of its writes, and returns the acknowledged ones.
 fn run_and_kill(directory: &Path, log: &Path) -> BTreeMap<String, u64> {
     let mut command = Command::new("strace");
     command.args([
@@ -146,7 +146,7 @@ fn acknowledgement(line: &str) -> (String, u64) {
     (name.to_owned(), revision.parse().unwrap())
 }
 
-/// Names and revisions of the objects in a store, whole every one of them, and its revision.
+/// Returns the names and revisions of the complete objects in a store, and its revision.
 fn contents(directory: &Path) -> (BTreeMap<String, u64>, u64) {
     let store = Store::open(&directory.join("perennial.db")).unwrap();
     let (revision, objects) = store.list("secrets", None, None);

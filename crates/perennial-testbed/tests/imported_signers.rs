@@ -1,4 +1,4 @@
-//! A signer that somebody else made: what we issue under it, and our cross-certificates for it, before all judges.
+//! A signer of another issuer: Perennial's leaves and cross-certificates for it, verified by all judges.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn spec(usage: Usage, name: &str) -> CertificateSpec {
     }
 }
 
-/// A signer of the openssl command line with this subject and these extensions.
+/// A signer from the openssl command line with this subject and these extensions.
 fn imported(key: Key, subject: &str, extensions: &str) -> (Certificate, PrivateKey) {
     let it = Workshop::new(key);
     it.ca("signer", subject, extensions, "20360101000000Z");
@@ -50,7 +50,7 @@ fn case(id: &str, chain: &[&Certificate], anchor: &Certificate) -> Case {
 
 #[test]
 fn foreign_names_and_key_identifiers_are_kept_and_accepted() {
-    // OpenSSL's hash is not ours, a fixed one is nobody's; its names are UTF-8 strings where ours would be printable.
+    // OpenSSL's hash differs from Perennial's, a fixed identifier is no hash; its names are UTF-8 strings instead of printable ones.
     let fixed_id = CA.replace("=hash", "=00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33:44:55:66:77");
     let subjects = [
         ("/O=acme/CN=signer", "CN=signer,O=acme"),
@@ -87,9 +87,9 @@ fn foreign_names_and_key_identifiers_are_kept_and_accepted() {
     expect(&cases);
 }
 
-/// Whoever trusts us must not trust an imported CA for more than those who trust it directly.
+/// A verifier that trusts Perennial's CA must not trust an imported CA for more than its direct verifiers.
 #[test]
-fn a_bridge_carries_the_path_length_of_a_foreign_signer() {
+fn a_cross_certificate_keeps_the_path_length_of_a_foreign_signer() {
     let limited = CA.replace("CA:TRUE", "CA:TRUE,pathlen:0");
     let ours_key = PrivateKey::generate(KeySpec::ALL[3]).unwrap();
     let ours = self_signed(&spec(Usage::Signer, "ours"), &ours_key).unwrap();
@@ -111,7 +111,7 @@ fn a_bridge_carries_the_path_length_of_a_foreign_signer() {
 }
 
 #[test]
-fn a_foreign_signer_with_other_limits_gets_no_bridge() {
+fn a_foreign_signer_with_other_restrictions_gets_no_cross_certificate() {
     let ours_key = PrivateKey::generate(KeySpec::ALL[3]).unwrap();
     let ours = self_signed(&spec(Usage::Signer, "ours"), &ours_key).unwrap();
     for (line, found) in [
@@ -122,6 +122,6 @@ fn a_foreign_signer_with_other_limits_gets_no_bridge() {
         let (signer, _) = imported(Key::Ec, "/CN=signer", &format!("{CA}\n{line}"));
         let issuer = Issuer::new(&ours, &ours_key).unwrap();
         let error = cross_sign(&signer, ours.facts().validity, &issuer).unwrap_err().to_string();
-        assert_eq!(error, format!("\"CN=signer\" has {found}, which a cross-certificate would not carry on"));
+        assert_eq!(error, format!("\"CN=signer\" has {found}, which a cross-certificate would not preserve"));
     }
 }

@@ -1,4 +1,4 @@
-//! The judges accept what is right, refuse what is wrong for the right reason, and differ only as documented.
+//! The judges accept valid chains, reject invalid ones for the right reason, and differ only as documented.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -50,7 +50,7 @@ fn all_judges_refuse_a_bad_ec_chain_for_the_right_reason() {
     refuse_bad_chain(Key::Ec);
 }
 
-/// Every case is the good one with one thing wrong, and comes with words of each judge, in the order of `Judge::ALL`.
+/// Every case is the valid one with one fault, and has the messages of each judge, in the order of `Judge::ALL`.
 fn refuse_bad_chain(key: Key) {
     let it = Workshop::with_chain(key);
     it.self_signed("stranger", CA);
@@ -155,7 +155,7 @@ fn refuse_bad_chain(key: Key) {
     }
 }
 
-/// The table in the documentation of `judges`, and the reason why an expectation can be different for each judge.
+/// The table in the documentation of `judges`.
 #[test]
 fn the_judges_differ_as_documented() {
     let mut it = Workshop::with_chain(Key::Ec);
@@ -219,7 +219,7 @@ fn all_judges_accept_a_common_name_of_73_characters() {
 }
 
 #[test]
-fn what_is_not_a_certificate_is_refused_and_breaks_no_batch() {
+fn bytes_that_are_not_a_certificate_are_rejected_without_failing_the_batch() {
     let it = Workshop::with_chain(Key::Ec);
     let good = it.server_case("good", &CHAIN, &["root"], NAME);
     let garbage = vec![0x30, 0];
@@ -230,7 +230,7 @@ fn what_is_not_a_certificate_is_refused_and_breaks_no_batch() {
 }
 
 #[test]
-fn a_failed_expectation_says_who_disagrees_and_why() {
+fn a_failed_expectation_names_the_judge_and_its_reason() {
     let it = Workshop::with_chain(Key::Ec);
     let wrong = it.server_case("accepted by all", &CHAIN, &["root"], NAME).refused_by(&[Go]);
     let late =
@@ -247,6 +247,6 @@ late             Go       accepted  refused   x509: certificate has expired or i
 
 #[test]
 #[should_panic(expected = "nothing was judged")]
-fn no_cases_are_a_mistake() {
+fn a_batch_without_cases_is_an_error() {
     expect(&[]);
 }

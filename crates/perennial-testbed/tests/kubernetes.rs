@@ -1,4 +1,4 @@
-//! A control plane starts, serves other people's clients, and ends with its handle.
+//! A control plane starts, serves other clients, and ends with its handle.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -58,7 +58,7 @@ async fn a_control_plane_serves_kubectl_and_ends_with_its_handle() {
     assert!(!directory.exists());
 }
 
-/// The programs that were told to work in this directory.
+/// Returns the processes with this working directory.
 fn processes_of(directory: &Path) -> Vec<String> {
     let directory = directory.as_os_str().as_bytes();
     let command_lines =

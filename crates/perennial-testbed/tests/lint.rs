@@ -1,4 +1,4 @@
-//! The linter is silent on good certificates, finds planted defects, and knows the explained ones.
+//! The linter reports nothing for valid certificates, finds planted defects, and skips explained findings.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -46,7 +46,7 @@ fn planted_defects_are_found_where_they_are() {
 }
 
 #[test]
-fn findings_that_are_explained_do_not_fail_a_test() {
+fn explained_findings_do_not_fail_a_test() {
     let it = Workshop::with_chain(Key::Ec);
     it.leaf("groups", "/O=etcd-client+O=system:etcd/CN=etcd-client", "middle", CLIENT);
     it.leaf("names", "/CN=names", "middle", &SERVER.replace("DNS:web", "DNS:kubernetes,DNS:localhost,DNS:web"));
@@ -67,7 +67,7 @@ fn a_long_name_does_not_hide_other_defects() {
     let it = Workshop::with_chain(Key::Ec);
     it.node_bootstrapper("bootstrapper", "root");
     let mut certificate = it.der("bootstrapper");
-    // The OID of the subject key identifier becomes one that nobody knows.
+    // The OID of the subject key identifier becomes an unknown one.
     let oid = [0x55, 0x1d, 0x0e];
     let position = certificate.windows(3).position(|bytes| bytes == oid).unwrap();
     certificate[position + 2] = 0x7f;

@@ -1,5 +1,5 @@
-//! OpenSSL as the judge: small random PKIs with faults, on which `openssl verify` and we must agree;
-//! and keys that OpenSSL wrote in every form it knows.
+//! Small random PKIs with faults, on which `openssl verify` and Perennial must agree;
+//! and keys of OpenSSL in every format.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -17,7 +17,7 @@ use perennial_x509::{
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// One certificate to make: who signs whom is chosen by index among those made before.
+/// One certificate to issue; signers are indices of earlier certificates.
 #[derive(Debug, Clone)]
 struct Planned {
     shape: Shape,
@@ -52,7 +52,7 @@ struct Made {
     key: PrivateKey,
 }
 
-/// Makes what was planned, leaving out what issuing refuses.
+/// Issues the planned certificates, except those that issuing rejects.
 fn make(plan: &[Planned]) -> (Vec<Made>, Vec<Certificate>) {
     let (mut cas, mut leaves): (Vec<Made>, Vec<Certificate>) = (Vec::new(), Vec::new());
     for planned in plan {
@@ -100,7 +100,7 @@ fn day(number: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 + number * 86_400).unwrap()
 }
 
-/// Never the last second of a certificate, which is its last valid one for us and the first invalid one for OpenSSL.
+/// Never the last second of a certificate, which is valid for Perennial and invalid for OpenSSL.
 fn noon(number: i64) -> Timestamp {
     Timestamp::from_second(day(number).as_second() + 43_200).unwrap()
 }
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn openssl_and_we_agree_on_random_pkis(
+    fn openssl_and_perennial_agree_on_random_pkis(
         plan in proptest::collection::vec(planned(), 3..12),
         trusted in proptest::collection::vec(any::<bool>(), 12),
         presented in proptest::collection::vec(any::<bool>(), 12),
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn keys_that_openssl_wrote_are_read() {
+fn keys_written_by_openssl_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let run = |line: &str| {
@@ -224,7 +224,7 @@ fn keys_that_openssl_wrote_are_read() {
 }
 
 #[test]
-fn keys_that_we_wrote_are_read_by_openssl() {
+fn openssl_reads_keys_written_by_perennial() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KeySpec::ALL {
         let key = PrivateKey::generate(kind).unwrap();

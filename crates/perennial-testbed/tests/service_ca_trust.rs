@@ -1,20 +1,20 @@
-//! A rotation of the service CA as real clients of other implementations see it: who accepts which chain?
+//! A rotation of the service CA with real clients of other implementations: which chains each client accepts.
 //!
-//! Letters are those of a rotation. `O` is the old CA and `N` the new one, with one subject and each self-signed; `M` is the one
+//! `O` is the old CA and `N` the new one, with the same subject and each self-signed; `M` is the one
 //! before. `O*n` is O's name and key signed by N's key, for the bundle; `N*o` is N's signed by O's key, for the served chain.
-//! In a chain, `o` is a leaf under O, and so on.
+//! In a chain, `o` is a leaf of O, and so on.
 //!
-//! What a server serves after a rotation has to satisfy clients with the old bundle `O` as well as those with a new one. Of the
-//! orders in question only those do where each certificate is followed by its issuer, and the last one is O or issued by it:
+//! The chain of a server after a rotation must work for clients with the old bundle `O` and for those with a new one. Only
+//! orders work in which each certificate is followed by its issuer, and the last one is O or issued by it:
 //!
 //! | served | refused by clients that trust `O` | by those that trust `N O*n` or `N O O*n` |
 //! |---|---|---|
-//! | `n N*o` | nobody | nobody |
-//! | `n N N*o` | OpenSSL and Python: they follow the first issuer that fits, which is self-signed and unknown | nobody |
-//! | `n N*o N` | Java: the last issuer has the name of an anchor, so it takes the order as it is and looks for no other | nobody |
-//! | `n N*o O` | nobody | nobody |
+//! | `n N*o` | none | none |
+//! | `n N N*o` | OpenSSL and Python: they follow the first matching issuer, which is self-signed and unknown | none |
+//! | `n N*o N` | Java: the last issuer has the name of an anchor, so it keeps this order | none |
+//! | `n N*o O` | none | none |
 //!
-//! The last one is for who takes the served file for a bundle, as some clients of the original operator do.
+//! The last one is for clients that use the served file as a bundle, as some clients of the original operator do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,16 +31,16 @@ use perennial_testbed::tls::Identity;
 use perennial_x509::{Certificate, Issuer as Signer, PrivateKey, cross_sign, issue, self_signed};
 use support::keys;
 
-/// Served, trusted, and who refuses that, for which reason.
+/// The served chain, the bundle, and the clients that reject it, with the reason.
 type Row = (&'static str, &'static str, &'static [(&'static [Client], Reason)]);
 
 const ALL: &[Client] = &Client::ALL;
-/// All that run on OpenSSL.
+/// All clients that use OpenSSL.
 const OPENSSLS: &[Client] = &[OpenSsl, Python, Python313];
-/// All that look whether an anchor is still valid.
+/// All clients that check the validity of an anchor.
 const LOOK_AT_ANCHORS: &[Client] = &[OpenSsl, Go, GnuTls, Python, Python313];
 
-/// Servers and clients with what they had before the rotation and with what they get by it.
+/// Servers and clients with their files from before and after the rotation.
 const PAIRS: &[Row] = &[
     ("o O", "O", &[]),
     ("o O", "N O*n", &[]),
@@ -66,12 +66,12 @@ const ORDERS: &[Row] = &[
     ("o O*m", "M", &[]),
     ("o O*m", "N O*n", &[]),
     ("o O*m", "N O O*n", &[]),
-    // Without N the bridge is an end of the path only for those who do not ask for a self-signed one.
+    // Without N the cross-certificate ends the path only for clients that do not require a self-signed root.
     ("o O", "O*n", &[(&[OpenSsl, Python], Issuer)]),
 ];
 
-/// Clients that take what their server serves for a bundle. The order of the original operator was made for them, and serves those
-/// of them that have the new file from a server that has it, too.
+/// Clients that use the file of their server as a bundle. The order of the original operator was made for them, and works for those
+/// with the new file and a server that has it too.
 const FILES_AS_BUNDLES: &[Row] = &[
     ("o O", "o O", &[]),
     ("n N*o", "o O", &[]),
@@ -95,11 +95,11 @@ const REFUSALS: &[Row] = &[
     // Distrusted: the new CA alone.
     ("o O", "N", &[(ALL, Issuer)]),
     ("o O*m", "N", &[(ALL, Issuer)]),
-    // But whoever has the old key can serve the bridge that was in every bundle: a CA that signed one cannot take it back.
+    // But an attacker with the old key can serve the cross-certificate from any bundle: it cannot be revoked.
     ("o O*n", "N", &[]),
 ];
 
-/// A day after the end of O. `o` outlives it, as leaves of the original operator do, and `N*o+` is a bridge that does so, too.
+/// A day after the expiry of O. `o` expires later, like leaves of the original operator, and so does the cross-certificate `N*o+`.
 const AFTER_THE_END: &[Row] = &[
     ("n N*o", "O", &[(ALL, Time)]),
     ("n N*o+", "O", &[(LOOK_AT_ANCHORS, Time)]),
@@ -113,7 +113,7 @@ const AFTER_THE_END: &[Row] = &[
 ];
 
 #[test]
-fn clients_of_all_kinds_accept_and_refuse_what_they_should_through_a_rotation() {
+fn all_clients_accept_and_reject_the_expected_chains_during_a_rotation() {
     let (rsa, p256, p384) = (kind("RSA 2048"), kind("ECDSA P256"), kind("ECDSA P384"));
     let mut expected = Vec::new();
     for (old, new) in [(rsa, rsa), (rsa, p256), (p256, rsa), (p256, p384)] {
@@ -132,7 +132,7 @@ fn clients_of_all_kinds_accept_and_refuse_what_they_should_through_a_rotation() 
     expect(&expected);
 }
 
-/// A Service, with the names that its certificate has, the first of which is asked for, and some that it does not have.
+/// A Service with the names of its certificate, the first of which clients use, and some that it does not have.
 struct Service {
     asked_for: &'static str,
     names: &'static [&'static str],
@@ -144,14 +144,14 @@ const WEB: Service = Service {
     names: &["web.shop.svc", "web.shop.svc.cluster.local"],
     others: &["db.shop.svc", "web-0.web.shop.svc", "web.shop", "shop.svc"],
 };
-/// A headless one, whose pods have names of their own.
+/// A headless Service, whose pods have their own names.
 const DB: Service = Service {
     asked_for: "db-0.db.shop.svc",
     names: &["*.db.shop.svc", "*.db.shop.svc.cluster.local", "db.shop.svc", "db.shop.svc.cluster.local"],
     others: &["web.shop.svc", "a.db-0.db.shop.svc", "db-0.other.shop.svc"],
 };
 
-/// Three generations of a CA that keeps its subject, and what a rotation makes of them.
+/// Three generations of a CA with the same subject, and their cross-certificates.
 struct World {
     id: String,
     certificates: Vec<(&'static str, Certificate)>,
@@ -160,14 +160,14 @@ struct World {
 }
 
 impl World {
-    /// With an old CA that has this many days left and a new one that was made when it had 395.
+    /// With an old CA that has this many days left and a new one that was issued when the old one had 395.
     fn new(old: KeySpec, new: KeySpec, days_left: i64) -> World {
         let [m_key, o_key, n_key] = [&keys(old).subject, &keys(old).root, &keys(new).other_root];
         let rotated = days_left - 395;
         let m = ca(old, m_key, days(rotated - 790, days_left));
         let o = ca(old, o_key, days(rotated - 395, days_left));
         let n = ca(new, n_key, days(rotated, rotated + 790));
-        // A leaf and a bridge that outlive their issuer are made under a copy of it that does not end so soon.
+        // A leaf and a cross-certificate that expire after their issuer are issued by a copy of it with a longer validity.
         let lasting = ca(old, o_key, days(rotated - 395, rotated + 790));
         let [by_m, by_o, by_n, by_lasting] =
             [(&m, m_key), (&o, o_key), (&n, n_key), (&lasting, o_key)].map(|(ca, key)| Signer::new(ca, key).unwrap());
@@ -190,7 +190,7 @@ impl World {
         world
     }
 
-    /// What makes the questions hard: all CAs have one name, and only key identifiers and serial numbers tell them apart.
+    /// The difficulty: all CAs have the same name, and only key identifiers and serial numbers distinguish them.
     fn check(&self) {
         let facts = |name: &str| self.certificate(name).facts();
         for name in ["N", "M", "O*m", "O*n", "N*o", "N*o+"] {

@@ -1,4 +1,4 @@
-//! A handshake succeeds with the right certificates and fails with the wrong ones, on the side that minds.
+//! A handshake succeeds with the right certificates, and the right side rejects wrong ones.
 
 mod support;
 

@@ -1,7 +1,7 @@
-//! What our verifier accepts, all judges accept: over a family of small PKIs in which something is odd.
+//! All judges accept what Perennial's verifier accepts: on many small PKIs with an unusual certificate.
 //!
-//! The certificates are of the openssl command line, because Perennial does not write such. Where a judge refuses
-//! what we accept, [`DIFFERENCES`] has to know it, and the documentation of `perennial_x509::verify` too.
+//! The certificates are from the openssl command line, because Perennial does not issue such. If a judge rejects
+//! what Perennial accepts, [`DIFFERENCES`] and the documentation of `perennial_x509::verify` must list it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use perennial_testbed::judges::{Case, Purpose, judge_all};
 use perennial_x509::{self as x509, Certificate, Verification, verify};
 use support::{AT, Key, Workshop};
 
-/// A part of a case's name, and who refuses such cases although we accept them.
+/// A part of a case's name, and the judges that reject such cases although Perennial accepts them.
 const DIFFERENCES: [(&str, &[Judge]); 4] = [
     ("at its last second", &[OpenSsl]),
     ("trusting the intermediate only", &[OpenSsl]),
@@ -24,7 +24,7 @@ const DIFFERENCES: [(&str, &[Judge]); 4] = [
     ("with an expired twin of its intermediate first", &[GnuTls]),
 ];
 
-/// A part of the names of cases that all judges accept and we refuse: the price of being simple.
+/// A part of the names of cases that all judges accept and Perennial rejects, to stay simple.
 const STRICTER: [&str; 7] = [
     "name constraints",
     "policy constraints",
@@ -35,7 +35,7 @@ const STRICTER: [&str; 7] = [
     "key agreement only, which is its own anchor",
 ];
 
-/// How a certificate differs from a good one.
+/// How a certificate differs from a valid one.
 #[derive(Clone)]
 struct Shape {
     what: &'static str,
@@ -78,7 +78,7 @@ impl Shape {
     }
 }
 
-/// What a CA or a leaf can have in common.
+/// The common properties of a CA or a leaf.
 fn odd(good: &Shape) -> Vec<Shape> {
     let key = |what, key| Shape { what, key, ..good.clone() };
     vec![
@@ -162,7 +162,7 @@ fn odd_leaves() -> Vec<Shape> {
     shapes
 }
 
-/// Makes certificates and collects the questions about them.
+/// Creates certificates and collects the cases.
 struct Family {
     workshop: Workshop,
     /// Certificates to which no authority key identifier can point.
@@ -251,7 +251,7 @@ fn family() -> Vec<Case> {
     it.cases
 }
 
-/// Good certificates with other anchors, beside other certificates, in longer paths, at other instants, by other names.
+/// Valid certificates with other anchors, next to other certificates, in longer paths, at other instants, with other names.
 fn ask_elsewhere_and_elsewhen(it: &mut Family, ca: &Shape, leaf: &Shape) {
     it.make("root", "root", ca, None);
     it.make("middle", "middle", ca, Some("root"));
@@ -330,7 +330,7 @@ fn ask_elsewhere_and_elsewhen(it: &mut Family, ca: &Shape, leaf: &Shape) {
     }
 }
 
-/// Our answer to the question.
+/// Returns Perennial's result for the case.
 fn ours(case: &Case) -> Result<(), String> {
     let read = |ders: &[Vec<u8>]| -> Result<Vec<Certificate>, String> {
         ders.iter().map(|der| Certificate::from_der(der).map_err(|error| error.to_string())).collect()
@@ -347,7 +347,7 @@ fn ours(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn what_we_accept_all_judges_accept_but_for_the_documented_differences() {
+fn all_judges_accept_what_perennial_accepts_except_documented_differences() {
     let cases = family();
     assert!(cases.iter().all(|case| (FIRST - 1..=LAST + 1).contains(&case.at)) && (FIRST..LAST).contains(&AT));
     let report = judge_all(&cases).unwrap();

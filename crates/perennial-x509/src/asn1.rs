@@ -1,11 +1,11 @@
-//! Reads DER one level at a time, so that whatever is not understood keeps its bytes.
+//! Reads DER one level at a time, so that unknown parts keep their bytes.
 
 use der::asn1::AnyRef;
 use der::{Encode, Reader, SliceReader, Tag, Tagged};
 
-/// The elements inside a constructed value, in their order.
+/// Returns the elements inside a constructed value, in their order.
 ///
-/// `SET OF` is read this way too: the decoders of the crates sort it, which loses how it was.
+/// `SET OF` is read this way too: the decoders of the crates sort it, which loses the original order.
 pub(crate) fn elements(contents: &[u8]) -> der::Result<Vec<AnyRef<'_>>> {
     let mut reader = SliceReader::new(contents)?;
     let mut found = Vec::new();
@@ -15,24 +15,24 @@ pub(crate) fn elements(contents: &[u8]) -> der::Result<Vec<AnyRef<'_>>> {
     Ok(found)
 }
 
-/// The elements of `any`, which must be a SEQUENCE.
+/// Returns the elements of `any`, which must be a SEQUENCE.
 pub(crate) fn sequence(any: AnyRef<'_>) -> der::Result<Vec<AnyRef<'_>>> {
     any.tag().assert_eq(Tag::Sequence)?;
     elements(any.value())
 }
 
-/// `any` with its tag and length: the bytes it was read from, because DER has only one encoding of these.
+/// Returns `any` with its tag and length: the original bytes, because DER has only one encoding of these.
 pub(crate) fn whole(any: AnyRef<'_>) -> der::Result<Vec<u8>> {
     any.to_der()
 }
 
-/// The number of a context-specific tag.
+/// Returns the number of a context-specific tag.
 pub(crate) fn context_number(any: AnyRef<'_>) -> Option<u32> {
     let tag = any.tag();
     tag.is_context_specific().then(|| tag.number().value())
 }
 
-/// Bytes as lowercase hexadecimal digits.
+/// Returns bytes as lowercase hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|nibble| DIGITS[usize::from(nibble)] as char).collect()

@@ -16,14 +16,14 @@ impl Bundle {
         Ok(pem::read_certificates(text)?.into_iter().collect())
     }
 
-    /// Reads every certificate that parses, and says what was damaged: enough to repair a bundle
-    /// without distrusting whoever is still intact in it. A bundle without any certificate is damaged.
+    /// Reads every certificate that parses, and returns the errors of the rest. So a damaged bundle can be repaired without
+    /// distrusting its intact CAs. A bundle without any certificate is damaged.
     pub fn salvage(text: &[u8]) -> (Bundle, Vec<PemError>) {
         let (certificates, damage) = pem::read_what_parses(text);
         (certificates.into_iter().collect(), damage)
     }
 
-    /// Appends a certificate, unless it is there already. Says whether it was appended.
+    /// Appends a certificate, unless the bundle contains it. Returns whether it was appended.
     pub fn push(&mut self, certificate: Certificate) -> bool {
         let is_new = !self.contains(&certificate);
         if is_new {
@@ -32,17 +32,17 @@ impl Bundle {
         is_new
     }
 
-    /// Whether the certificate is there, byte for byte.
+    /// Returns true if the bundle contains the certificate, byte for byte.
     pub fn contains(&self, certificate: &Certificate) -> bool {
         self.certificates.contains(certificate)
     }
 
-    /// The certificates in their order.
+    /// Returns the certificates in their order.
     pub fn certificates(&self) -> &[Certificate] {
         &self.certificates
     }
 
-    /// One `CERTIFICATE` block after the other; empty for an empty bundle.
+    /// Returns the `CERTIFICATE` blocks; empty for an empty bundle.
     pub fn to_pem(&self) -> String {
         self.certificates.iter().map(Certificate::to_pem).collect()
     }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_bundle_keeps_what_still_parses() {
+    fn a_damaged_bundle_keeps_its_readable_certificates() {
         let [a, b] = ["a", "b"].map(|name| Ca::root(name).certificate);
         let check = |text: &str, kept: &[&Certificate], damage: &[&str]| {
             let text = text.replace("<A>", a.to_pem().trim_end()).replace("<B>", b.to_pem().trim_end());

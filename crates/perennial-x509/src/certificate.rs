@@ -14,7 +14,7 @@ use crate::name::NameError;
 #[derive(Clone)]
 pub struct Certificate {
     der: Vec<u8>,
-    /// Where in `der` the signed part is.
+    /// The range of the signed part in `der`.
     signed: Range<usize>,
     signature: Vec<u8>,
     facts: Facts,
@@ -26,19 +26,19 @@ pub enum CertificateError {
     /// A field is not the DER it should be; trailing bytes are reported here too.
     #[error("the {field} is malformed: {source}")]
     Field {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error.
         source: der::Error,
     },
-    /// A field is well-formed, but has a value that Go refuses.
+    /// A field is well-formed, but has a value that Go rejects.
     #[error("the {field} is {found}, accepted is {accepted}")]
     Value {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What stands there.
+        /// The value.
         found: String,
-        /// What could stand there.
+        /// The accepted values.
         accepted: &'static str,
     },
     /// The issuer or the subject cannot be read.
@@ -46,11 +46,11 @@ pub enum CertificateError {
     Name {
         /// Issuer or subject.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: NameError,
     },
-    /// The same extension stands there twice; Go refuses such certificates.
+    /// An extension is repeated; Go rejects such certificates.
     #[error("extension {oid} appears twice")]
     DuplicateExtension {
         /// The dotted object identifier.
@@ -59,29 +59,29 @@ pub enum CertificateError {
 }
 
 impl Certificate {
-    /// Reads one certificate; bytes behind it are an error.
+    /// Reads one certificate; trailing bytes are an error.
     pub fn from_der(der: &[u8]) -> Result<Certificate, CertificateError> {
         let facts::Parsed { facts, signed, signature } = facts::parse(der)?;
         Ok(Certificate { der: der.to_vec(), signed, signature, facts })
     }
 
-    /// The bytes it was read from.
+    /// Returns the bytes from which it was read.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// What it says.
+    /// Returns the facts in it.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// One `CERTIFICATE` block.
+    /// Returns one `CERTIFICATE` block.
     pub fn to_pem(&self) -> String {
         // Fails only for texts beyond the address space.
         der::pem::encode_string("CERTIFICATE", LineEnding::LF, &self.der).unwrap_or_default()
     }
 
-    /// Whether the signature was made with the key of `issuer`. Names and key identifiers are not looked at.
+    /// Returns true if the signature was made with the key of `issuer`. Names and key identifiers are not compared.
     pub(crate) fn is_signed_with_key_of(&self, issuer: &Certificate) -> bool {
         let key = &issuer.facts.public_key;
         self.facts.signature_algorithm.verifies(key, &self.der[self.signed.clone()], &self.signature)

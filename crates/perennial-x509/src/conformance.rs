@@ -1,5 +1,5 @@
-//! What strict verifiers refuse although it can be read: shapes that RFC 5280 forbids, and restrictions that are
-//! not evaluated here.
+//! Certificates that can be read but that strict verifiers reject: shapes that RFC 5280 forbids, and restrictions that
+//! Perennial does not evaluate.
 
 use std::fmt;
 
@@ -8,23 +8,23 @@ use der::asn1::ObjectIdentifier;
 use crate::extensions::oid;
 use crate::facts::{Facts, KeyUsages};
 
-/// A shape that RFC 5280 forbids and that OpenSSL refuses with `-x509_strict`, the default of Python 3.13.
+/// A shape that RFC 5280 forbids and that OpenSSL rejects with `-x509_strict`, the default of Python 3.13.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Irregularity {
     /// Section 4.1.2.4.
     #[error("it has no issuer")]
     NoIssuer,
-    /// Section 4.1.2.6: every CA needs a subject, everything else that or an alternative name.
+    /// Section 4.1.2.6: every CA needs a subject, and every leaf a subject or an alternative name.
     #[error("it has no subject")]
     NoSubject,
     /// Section 4.2.1.6.
-    #[error("it has no subject, so its alternative names had to be critical")]
+    #[error("it has no subject, so its alternative names must be critical")]
     HostsNotCritical,
     /// Section 4.2.1.6.
     #[error("its list of alternative names is empty")]
     EmptyHosts,
     /// Section 4.2.1.9.
-    #[error("it is a CA, so its basic constraints had to be critical")]
+    #[error("it is a CA, so its basic constraints must be critical")]
     ConstraintsNotCritical,
     /// Section 4.2.1.9.
     #[error("it has a path length, but is not a CA")]
@@ -43,21 +43,21 @@ pub enum Irregularity {
     KeyIdCritical,
 }
 
-/// An extension that some verifier heeds, critical or not, and that is not evaluated here.
+/// An extension that some verifiers evaluate, critical or not, and that Perennial does not evaluate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Restriction {
-    /// Which names may stand below it.
+    /// Which names the certificates below it may have.
     NameConstraints,
-    /// Which policies must stand below it; Java heeds it.
+    /// Which policies the certificates below it must have; Java evaluates it.
     PolicyConstraints,
-    /// Whether it is for servers, clients or CAs; OpenSSL and Java heed it.
+    /// Whether it is for servers, clients or CAs; OpenSSL and Java evaluate it.
     NetscapeType,
 }
 
 impl Irregularity {
-    /// Whether verifiers overlook it in a certificate that nobody issued, about which RFC 5280 says nothing
-    /// (RFC 6818 section 2): being a CA or not matters little there.
-    pub(crate) fn is_spared_in_own_anchor(self) -> bool {
+    /// Returns true if verifiers ignore it in a self-signed anchor, about which RFC 5280 says nothing
+    /// (RFC 6818 section 2).
+    pub(crate) fn is_ignored_in_self_signed_anchor(self) -> bool {
         match self {
             Irregularity::ConstraintsNotCritical
             | Irregularity::PathLengthWithoutCa
@@ -74,7 +74,7 @@ impl Irregularity {
 }
 
 impl Restriction {
-    /// What the extension restricts, if it is one of these.
+    /// Returns the restriction of an extension, if it is one of these.
     pub(crate) fn of(extension: ObjectIdentifier) -> Option<Restriction> {
         match extension {
             oid::NAME_CONSTRAINTS => Some(Restriction::NameConstraints),
@@ -95,11 +95,11 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// How the extensions stand there, beyond what they say.
+/// The form of the extensions, besides their content.
 #[derive(Debug, Default)]
 pub(crate) struct Form {
     pub(crate) critical: Vec<ObjectIdentifier>,
-    /// The number of alternative names of whatever kind.
+    /// The number of alternative names of any kind.
     pub(crate) alternative_names: Option<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! What stands for bytes that should not be kept.
+//! Hashes.
 
 use aws_lc_rs::digest;
 
-/// SHA-256.
+/// Returns the SHA-256 of bytes.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut sum = [0; 32];
     sum.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());

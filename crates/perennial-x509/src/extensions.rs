@@ -16,29 +16,29 @@ use x509_cert::ext::pkix::{
 use crate::issue::IssueError;
 use crate::public_key::PublicKey;
 
-/// What decides the extensions of a certificate.
+/// The input for the extensions of a certificate.
 pub(crate) struct Wanted<'a> {
     pub(crate) usage: Usage,
     pub(crate) hosts: &'a [Host],
-    /// Where it is empty, the alternative names are all there is, so they must be critical (RFC 5280 4.2.1.6).
+    /// If the subject is empty, the alternative names must be critical (RFC 5280 4.2.1.6).
     pub(crate) subject_is_empty: bool,
     pub(crate) key: &'a PublicKey,
-    /// What a CA may do with its key and how many CAs may follow, where that is copied from another certificate.
+    /// The key usage and path length of a CA that are copied from another certificate.
     pub(crate) copied: Copied,
     pub(crate) subject_key_id: &'a [u8],
-    /// The issuer's subject key identifier as found there; an issuer without one gives none.
+    /// The subject key identifier of the issuer; none if the issuer has none.
     pub(crate) authority_key_id: Option<&'a [u8]>,
     pub(crate) more: &'a [SpecExtension],
 }
 
-/// What a cross-certificate has from the certificate that it stands beside; none of it says what we would say.
+/// What a cross-certificate copies from the certificate of its CA.
 #[derive(Default)]
 pub(crate) struct Copied {
     pub(crate) key_usage: Option<FlagSet<KeyUsages>>,
     pub(crate) path_len: Option<u8>,
 }
 
-/// The extensions in the order in which Go writes them.
+/// Returns the extensions in Go's order.
 pub(crate) fn build(wanted: &Wanted<'_>) -> Result<Vec<Extension>, IssueError> {
     let is_ca = wanted.usage == Usage::Signer;
     let mut list = Vec::with_capacity(7 + wanted.more.len());
@@ -75,7 +75,7 @@ pub(crate) fn build(wanted: &Wanted<'_>) -> Result<Vec<Extension>, IssueError> {
     Ok(list)
 }
 
-/// keyEncipherment is about RSA key exchange: the subject's own key decides, not the issuer's.
+/// keyEncipherment is for RSA key exchange: the subject's own key decides, not the issuer's.
 fn key_usage(is_ca: bool, key: &PublicKey) -> FlagSet<KeyUsages> {
     let mut usage: FlagSet<KeyUsages> = KeyUsages::DigitalSignature.into();
     if key.kind().is_rsa() {
@@ -109,7 +109,7 @@ fn octets(bytes: &[u8]) -> Result<OctetString, IssueError> {
     OctetString::new(bytes).map_err(IssueError::Encode)
 }
 
-/// Whether written or not: what these say follows from the usage and the keys alone.
+/// The extensions that follow from the usage and the keys alone.
 const OURS: [ObjectIdentifier; 6] = [
     oid::KEY_USAGE,
     oid::EXTENDED_KEY_USAGE,

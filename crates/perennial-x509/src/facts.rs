@@ -1,8 +1,8 @@
-//! What a certificate says, read once from its DER.
+//! The facts of a certificate, read once from its DER.
 //!
-//! Reading refuses what Go refuses, because a certificate that some component of the cluster cannot
-//! parse must not count as one: duplicate extensions, strings that are not of their type, malformed
-//! alternative names, a negative serial number, two different signature algorithms.
+//! Reading rejects what Go rejects, because some components of the cluster cannot parse such a certificate:
+//! duplicate extensions, strings that are not of their type, malformed alternative names, a negative serial
+//! number, two different signature algorithms.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -28,20 +28,20 @@ use crate::name::Name;
 use crate::public_key::PublicKey;
 use crate::signature::SignatureAlgorithm;
 
-/// What a certificate says.
+/// The facts of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// 1, 2 or 3; only version 3 has extensions.
     pub version: u8,
-    /// The serial number in hexadecimal, as it is encoded.
+    /// The serial number in hexadecimal, as encoded.
     pub serial: String,
-    /// Who says to have signed it.
+    /// The issuer that it names.
     pub issuer: Name,
-    /// Who it is.
+    /// The subject.
     pub subject: Name,
-    /// From when to when. The end of the year 9999 is cut to the last instant that [`Timestamp`] knows.
+    /// The validity. The end of the year 9999 is cut to the last instant of [`Timestamp`].
     pub validity: Validity,
-    /// Whether BasicConstraints say CA.
+    /// True if BasicConstraints say CA.
     pub is_ca: bool,
     /// How many further CAs may follow below this one.
     pub path_len: Option<u8>,
@@ -59,37 +59,37 @@ pub struct Facts {
     pub authority_serial: Option<String>,
     /// The public key.
     pub public_key: PublicKey,
-    /// How it is signed.
+    /// The signature algorithm.
     pub signature_algorithm: SignatureAlgorithm,
-    /// Critical extensions that nobody here understands.
+    /// Critical extensions that Perennial does not know.
     pub unknown_critical: Vec<String>,
-    /// Extensions that restrict it in ways that nobody here evaluates.
+    /// Extensions with restrictions that Perennial does not evaluate.
     pub restrictions: Vec<Restriction>,
-    /// What RFC 5280 forbids and strict verifiers refuse.
+    /// Shapes that RFC 5280 forbids and strict verifiers reject.
     pub irregularities: Vec<Irregularity>,
     /// SHA-256 over the whole certificate.
     pub fingerprint: [u8; 32],
 }
 
 impl Facts {
-    /// Whether issuer and subject are the same bytes.
+    /// Returns true if issuer and subject have the same bytes.
     pub fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
     }
 
-    /// Whether it may sign certificates: a CA whose key usage, where present, has keyCertSign.
+    /// Returns true if it may sign certificates: a CA whose key usage, if present, has keyCertSign.
     pub fn may_sign(&self) -> bool {
         self.is_ca && self.key_usage.is_none_or(|usage| usage.contains(KeyUsages::KeyCertSign))
     }
 
-    /// Whether it may be used as a TLS server, as far as extended key usage goes.
+    /// Returns true if its extended key usage allows a TLS server.
     ///
     /// anyExtendedKeyUsage does not count, because OpenSSL and webpki do not count it.
     pub fn allows_server_auth(&self) -> bool {
         self.allows(oid::SERVER_AUTH)
     }
 
-    /// Whether it may be used as a TLS client, as far as extended key usage goes.
+    /// Returns true if its extended key usage allows a TLS client.
     pub fn allows_client_auth(&self) -> bool {
         self.allows(oid::CLIENT_AUTH)
     }
@@ -98,13 +98,13 @@ impl Facts {
         self.extended_key_usage.as_ref().is_none_or(|usages| usages.contains(&usage.to_string()))
     }
 
-    /// The fingerprint in hexadecimal.
+    /// Returns the fingerprint in hexadecimal.
     pub fn fingerprint_hex(&self) -> String {
         asn1::hex(&self.fingerprint)
     }
 }
 
-/// The facts, and what checking the signature needs.
+/// The facts, and the parts for checking the signature.
 pub(crate) struct Parsed {
     pub(crate) facts: Facts,
     pub(crate) signed: Range<usize>,
@@ -331,9 +331,9 @@ mod tests {
     use crate::certificate::Certificate;
     use crate::fixtures::{Ca, fresh_key, spec, tlv};
 
-    /// A certificate of ours with some bytes exchanged, without care for its signature.
+    /// Checks the error of a certificate with some bytes replaced. Its signature does not matter.
     ///
-    /// The lengths around them stay, so `from` and `to` are equally long.
+    /// The lengths around the bytes stay, so `from` and `to` have the same length.
     fn check(certificate: &Certificate, from: &[u8], to: &[u8], expected: &str) {
         assert_eq!(from.len(), to.len());
         let mut der = certificate.der().to_vec();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn certificates_that_go_rejects_are_rejected() {
         let root = Ca::root("root");
         let leaf = root.leaf("leaf", Usage::Serving);
         let mut more = spec("leaf", Usage::Serving);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn two_signature_algorithms_are_refused() {
+    fn two_signature_algorithms_are_rejected() {
         let mut der = Ca::root("root").certificate.der().to_vec();
         let sha256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
         let last = der.windows(8).rposition(|window| window == sha256).unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_is_an_answer_not_a_panic() {
+    fn no_cut_or_changed_byte_makes_the_parser_panic() {
         let whole = Ca::root("root").issue(&spec("leaf", Usage::Peer), &fresh_key());
         for cut in 0..whole.der().len() {
             assert!(Certificate::from_der(&whole.der()[..cut]).is_err());

@@ -1,4 +1,4 @@
-//! For the tests of this crate: one key of each kind per process, and certificates in words.
+//! Fixtures for the tests of this crate: one key of each kind per process, and short constructors.
 
 use std::sync::OnceLock;
 
@@ -13,14 +13,14 @@ use x509_cert::ext::Extension;
 use crate::issue::sign;
 use crate::{Certificate, Issuer, PrivateKey, issue, self_signed};
 
-/// The key of this kind; generating RSA keys again and again would take most of the time.
+/// Returns the key of this kind; generating RSA keys repeatedly would take most of the time.
 pub(crate) fn key(spec: KeySpec) -> &'static PrivateKey {
     static KEYS: [OnceLock<PrivateKey>; 6] = [const { OnceLock::new() }; 6];
     let position = KeySpec::ALL.iter().position(|kind| *kind == spec).unwrap();
     KEYS[position].get_or_init(|| PrivateKey::generate(spec).unwrap())
 }
 
-/// A fresh P-256 key: where several CAs must have different keys.
+/// Returns a new P-256 key, for several CAs with different keys.
 pub(crate) fn fresh_key() -> PrivateKey {
     PrivateKey::generate("ECDSA P256".parse().unwrap()).unwrap()
 }
@@ -29,7 +29,7 @@ pub(crate) fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// Valid for all of 2030.
+/// Returns a specification that is valid for all of 2030.
 pub(crate) fn spec(common_name: &str, usage: Usage) -> CertificateSpec {
     CertificateSpec {
         subject: Subject::common_name(common_name).into(),
@@ -79,7 +79,7 @@ impl Ca {
     }
 }
 
-/// What Perennial never writes: a certificate with some bytes exchanged, whose signature is no longer right.
+/// Returns a certificate with some bytes replaced, whose signature is wrong.
 pub(crate) fn rewritten(certificate: &Certificate, from: &[u8], to: &[u8]) -> Certificate {
     assert_eq!(from.len(), to.len(), "the lengths around the bytes stay");
     let mut der = certificate.der().to_vec();
@@ -88,10 +88,10 @@ pub(crate) fn rewritten(certificate: &Certificate, from: &[u8], to: &[u8]) -> Ce
     Certificate::from_der(&der).unwrap()
 }
 
-/// An exchange of one extension: its number below 2.5.29, whether it is critical, and its value if it is to stay.
+/// A replaced extension: its number below 2.5.29, whether it is critical, and its value if it stays.
 pub(crate) type Edit<'a> = (u8, bool, Option<&'a [u8]>);
 
-/// What Perennial never writes either: a certificate with another extension, signed anew with its issuer's key.
+/// Returns a certificate with another extension, signed again with its issuer's key.
 pub(crate) fn reshaped(
     certificate: &Certificate,
     signer: &PrivateKey,
@@ -106,12 +106,12 @@ pub(crate) fn reshaped(
     sign(&facts.issuer, &facts.subject, &facts.public_key, facts.validity, &extensions, signer).unwrap()
 }
 
-/// A root that allows no CA below it.
+/// Returns a root that allows no CA below it.
 pub(crate) fn with_path_length_zero(root: &Ca) -> Certificate {
     reshaped(&root.certificate, &root.key, (19, true, Some(&[0x30, 6, 1, 1, 0xff, 2, 1, 0])))
 }
 
-/// A DER element of these parts.
+/// Returns a DER element of these parts.
 pub(crate) fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let contents = parts.concat();
     let mut element = vec![tag];

@@ -1,4 +1,4 @@
-//! Makes certificates: self-signed ones, issued ones, and cross-certificates.
+//! Issues certificates: self-signed ones, signed ones, and cross-certificates.
 
 mod error;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::random;
 
 pub use error::{IssueError, IssuerError};
 
-/// A CA certificate with its own key: what signs others.
+/// A CA certificate with its own key.
 #[derive(Debug, Clone, Copy)]
 pub struct Issuer<'a> {
     certificate: &'a Certificate,
@@ -50,7 +50,7 @@ impl<'a> Issuer<'a> {
     }
 }
 
-/// Makes a certificate that signs itself: a root CA for [`Usage::Signer`], else a leaf.
+/// Issues a self-signed certificate: a root CA for [`Usage::Signer`], else a leaf.
 pub fn self_signed(spec: &CertificateSpec, key: &PrivateKey) -> Result<Certificate, IssueError> {
     check_instants(spec.validity)?;
     let subject = subject_of(spec)?;
@@ -68,9 +68,9 @@ pub fn self_signed(spec: &CertificateSpec, key: &PrivateKey) -> Result<Certifica
     sign(&subject, &subject, key.public_key(), spec.validity, &extensions, key)
 }
 
-/// Makes a certificate for `key`: an intermediate CA for [`Usage::Signer`], else a leaf.
+/// Issues a certificate for `key`: an intermediate CA for [`Usage::Signer`], else a leaf.
 ///
-/// The key is the one given; `spec.key` is what it was to be made from and is not looked at.
+/// The certificate gets the given key; `spec.key` is ignored.
 pub fn issue(spec: &CertificateSpec, key: &PublicKey, issuer: &Issuer<'_>) -> Result<Certificate, IssueError> {
     check_within_signer(spec.validity, issuer)?;
     if spec.usage == Usage::Signer {
@@ -91,11 +91,11 @@ pub fn issue(spec: &CertificateSpec, key: &PublicKey, issuer: &Issuer<'_>) -> Re
     sign(&signer.subject, &subject, key, spec.validity, &extensions, issuer.key)
 }
 
-/// Makes a certificate by which whoever trusts `issuer` also trusts what `subject_ca` signs.
+/// Issues a cross-certificate: a verifier that trusts `issuer` then also accepts certificates of `subject_ca`.
 ///
 /// Subject, public key and subject key identifier are those of `subject_ca` byte for byte, because
-/// what it signed points to them. Its path length and key usage are copied, so that it may do no more
-/// than before; a CA with restrictions of another kind is refused.
+/// its leaves refer to them. Its path length and key usage are copied, so that it may do no more
+/// than before; a CA with other restrictions is rejected.
 pub fn cross_sign(
     subject_ca: &Certificate,
     validity: Validity,
@@ -123,7 +123,7 @@ pub fn cross_sign(
     sign(&signer.subject, &facts.subject, key, validity, &extensions, issuer.key)
 }
 
-/// A TBSCertificate whose names and key stay the bytes they are.
+/// A TBSCertificate that keeps the bytes of names and key.
 #[derive(Sequence)]
 struct Tbs<'a> {
     #[asn1(context_specific = "0", tag_mode = "EXPLICIT")]
@@ -151,7 +151,7 @@ struct Signed<'a> {
     signature: BitStringRef<'a>,
 }
 
-/// Signs what was decided elsewhere.
+/// Signs a TBSCertificate.
 pub(crate) fn sign(
     issuer: &Name,
     subject: &Name,
@@ -240,7 +240,7 @@ fn check_room_for_ca(issuer: &Issuer<'_>) -> Result<(), IssueError> {
     Ok(())
 }
 
-/// Nothing restricts the CA but its path length and its key usage.
+/// Checks that only a path length and a key usage restrict the CA.
 fn check_no_other_limits(ca: &Facts) -> Result<(), IssueError> {
     let found = match (&ca.extended_key_usage, ca.restrictions.first(), ca.unknown_critical.first()) {
         (Some(usages), ..) => format!("the extended key usage {}", usages.join(", ")),

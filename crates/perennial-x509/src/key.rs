@@ -18,7 +18,7 @@ use crate::signature::SignatureAlgorithm;
 
 /// A key pair. It has no `Clone` and no `Display`, and its `Debug` shows only its kind.
 ///
-/// The private half lives inside the crypto library, which zeroizes it on drop.
+/// The private half is inside the crypto library, which zeroizes it on drop.
 pub struct PrivateKey {
     pair: Pair,
     public: PublicKey,
@@ -29,7 +29,7 @@ enum Pair {
     Ecdsa(Curve, EcdsaKeyPair),
 }
 
-/// A private key could not be made, read, used or written.
+/// Why a private key could not be generated, read, used or written.
 ///
 /// No variant carries bytes of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,16 +40,16 @@ pub enum KeyError {
     /// There is no private key in the text.
     #[error("no private key found: {found}")]
     NoKey {
-        /// What there was instead.
+        /// What the text has instead.
         found: String,
     },
-    /// It would be a guess which of them is meant.
+    /// Perennial does not guess which of them is meant.
     #[error("{count} private keys found where exactly one is accepted")]
     SeveralKeys {
-        /// How many there are.
+        /// The number of keys.
         count: usize,
     },
-    /// The key is encrypted, and nobody could give the passphrase.
+    /// The key is encrypted, and there is no passphrase.
     #[error("the private key at line {line} ({label}) is encrypted: only unencrypted keys are accepted")]
     Encrypted {
         /// The label of its PEM block.
@@ -57,7 +57,7 @@ pub enum KeyError {
         /// The line of its BEGIN.
         line: usize,
     },
-    /// A kind of key that is never used here.
+    /// A kind of key that Perennial does not use.
     #[error("the private key is {found}: accepted are RSA from 2048 bits and ECDSA P256, P384, P521")]
     Unsupported {
         /// Its kind or format.
@@ -69,25 +69,25 @@ pub enum KeyError {
     /// The DER inside the PEM is not a private key.
     #[error("the private key is malformed: {what}")]
     Malformed {
-        /// The part and what is wrong with it.
+        /// The part and its error.
         what: String,
     },
     /// The crypto library failed to generate a key.
     #[error("failed to generate a key {spec}")]
     Generate {
-        /// The kind that was asked for.
+        /// The requested kind.
         spec: KeySpec,
     },
-    /// Generating it panicked.
-    #[error("generating a key {spec} ended in a panic")]
+    /// The generation panicked.
+    #[error("the generation of a key {spec} panicked")]
     Panicked {
-        /// The kind that was asked for.
+        /// The requested kind.
         spec: KeySpec,
     },
-    /// The pool was dropped before the key was made.
-    #[error("key generation ended before the key {spec} was made")]
+    /// The pool was dropped before the key was generated.
+    #[error("key generation ended before the key {spec} was generated")]
     PoolClosed {
-        /// The kind that was asked for.
+        /// The requested kind.
         spec: KeySpec,
     },
     /// The crypto library failed to sign.
@@ -146,22 +146,22 @@ impl PrivateKey {
         Ok(PrivateKey { pair, public })
     }
 
-    /// The kind as a policy spells it: none for an imported RSA key of another size.
+    /// Returns the kind as a policy spells it; none for an imported RSA key of another size.
     pub fn spec(&self) -> Option<KeySpec> {
         self.public.kind().spec()
     }
 
-    /// The public half.
+    /// Returns the public half.
     pub fn public_key(&self) -> &PublicKey {
         &self.public
     }
 
-    /// Whether the certificate is for this key.
+    /// Returns true if the certificate is for this key.
     pub fn matches(&self, certificate: &Certificate) -> bool {
         self.public.is_same_key(&certificate.facts().public_key)
     }
 
-    /// The algorithm that [`PrivateKey::sign`] uses: it follows from the key alone.
+    /// Returns the algorithm of [`PrivateKey::sign`], which follows from the key alone.
     pub fn signature_algorithm(&self) -> SignatureAlgorithm {
         match &self.pair {
             Pair::Rsa(_) => SignatureAlgorithm::of_signer(None),
@@ -187,7 +187,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key as existing consumers parse it: PKCS#1 for RSA, SEC1 for ECDSA.
+    /// Returns the key in the format that existing consumers parse: PKCS#1 for RSA, SEC1 for ECDSA.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -204,7 +204,7 @@ impl PrivateKey {
         }
     }
 
-    /// The key as PKCS#8, the same form for all kinds.
+    /// Returns the key as PKCS#8, the same format for all kinds.
     pub fn to_pkcs8_pem(&self) -> Result<Zeroizing<String>, KeyError> {
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -228,7 +228,7 @@ impl PrivateKey {
     }
 }
 
-/// The hash is bound to the curve, so that every signature algorithm follows from the issuer's key.
+/// The curve decides the hash, so that every signature algorithm follows from the issuer's key.
 pub(crate) fn signing(curve: Curve) -> &'static EcdsaSigningAlgorithm {
     match curve {
         Curve::P256 => &aws::ECDSA_P256_SHA256_ASN1_SIGNING,
@@ -249,7 +249,7 @@ mod tests {
     use crate::fixtures::key;
 
     #[test]
-    fn every_kind_of_key_is_what_it_says_and_signs() {
+    fn every_kind_of_key_has_its_kind_and_signs() {
         for spec in KeySpec::ALL {
             let key = key(spec);
             assert_eq!(key.spec(), Some(spec));

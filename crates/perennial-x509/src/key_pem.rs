@@ -1,4 +1,4 @@
-//! Reads private keys: finds the one key in a PEM text, then looks at its DER, not at its label.
+//! Reads private keys: finds the one key in a PEM text, and decides by its DER, not by its label.
 
 use aws_lc_rs::error::KeyRejected;
 use aws_lc_rs::signature::{EcdsaKeyPair, RsaKeyPair};
@@ -21,7 +21,7 @@ pub(crate) fn read(text: &[u8]) -> Result<PrivateKey, KeyError> {
         match block {
             Ok(block) if is_key(&block.place.label) => keys.push(block),
             Ok(block) => others.push(block.place),
-            // A damaged certificate beside the key is somebody else's problem.
+            // A damaged certificate next to the key does not matter here.
             Err(error) => match error.place() {
                 Some(place) if !is_key(&place.label) => others.push(place.clone()),
                 Some(_) => return Err(error.into()),
@@ -52,8 +52,8 @@ fn read_block(block: &Block) -> Result<PrivateKey, KeyError> {
     }
 }
 
-/// Tells PKCS#8, PKCS#1 and SEC1 apart by their second element, because labels are sometimes wrong
-/// and Go's readers do not mind.
+/// Distinguishes PKCS#8, PKCS#1 and SEC1 by their second element, because labels are sometimes wrong
+/// and Go's readers ignore them.
 fn read_der(der: &[u8]) -> Result<PrivateKey, KeyError> {
     let parts = AnyRef::try_from(der).and_then(asn1::sequence).map_err(malformed("its outer SEQUENCE"))?;
     match parts[..] {
@@ -104,7 +104,7 @@ fn read_sec1(der: &[u8], optional: &[AnyRef<'_>]) -> Result<PrivateKey, KeyError
     read_ec(&KeyKind::curve(parameters), "SEC1", |curve| EcdsaKeyPair::from_private_key_der(signing(curve), der))
 }
 
-/// Where the curve is not named (explicit parameters, or a public key alone), the library is asked for each.
+/// Without a named curve (explicit parameters, or only a public key), the library tries each curve.
 fn read_ec(
     kind: &KeyKind,
     encoding: &'static str,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_key_survives_every_encoding() {
+    fn every_kind_of_key_round_trips_through_every_encoding() {
         for spec in KeySpec::ALL {
             let key = key(spec);
             check_same(&key.to_pem().unwrap(), key);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_surrounds_a_key_does_not_matter() {
+    fn text_around_a_key_is_ignored() {
         let key = key("ECDSA P384".parse().unwrap());
         let plain = key.to_pem().unwrap();
         check_same(&plain.replace('\n', "\r\n"), key);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_exactly_one_key_says_what_it_has() {
+    fn a_text_without_exactly_one_key_is_rejected() {
         let plain = key("ECDSA P256".parse().unwrap()).to_pem().unwrap();
         check_error("", "no private key found: the text is empty");
         check_error("hello", "no private key found: the text of 5 bytes has no PEM block");

@@ -1,16 +1,15 @@
-//! Generates keys on a bounded number of threads at idle priority, so that nobody else waits for them.
+//! Generates keys on a limited number of threads at idle priority, so that they delay no other work.
 //!
-//! How long an RSA key takes is random with a long tail. Who asks for many keys at once waits for the last one,
-//! so a thread with nothing else to do races the job of such a batch that has been running longest; whichever
-//! attempt ends first wins, and the other key is dropped. Generating cannot be interrupted, so a lost attempt
-//! holds its thread until it ends; at most one such attempt is made per job. A single key is never raced,
-//! because that would make whoever asks next wait for a thread.
+//! The time for an RSA key is random with a long tail. A caller that requests many keys at once waits for the last one. So an
+//! idle thread makes a second attempt at the longest-running job of such a batch; the attempt that ends first wins, and the
+//! other key is dropped. Generation cannot be interrupted, so a lost attempt holds its thread until it ends; at most one
+//! such attempt is made per job. A single key has no second attempt, because that would make the next caller
+//! wait for a thread.
 //!
-//! A single ECDSA key takes less time than waking a thread, and whoever waits for it makes it.
+//! A single ECDSA key takes less time than waking a thread, so the thread that waits for it generates it.
 //!
-//! The lock is taken by callers of normal priority and by workers that the scheduler may leave aside while they
-//! hold it. Under the lock jobs are therefore only moved: keys are made, sent and dropped, and waiters woken,
-//! outside of it.
+//! Callers of normal priority take the lock, and so do workers that the scheduler may suspend while they hold it. So
+//! only jobs are moved under the lock: keys are generated, sent and dropped, and waiters woken, outside of it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,38 +24,38 @@ use perennial_core::key::{KeySpec, RsaSize};
 
 use crate::key::{KeyError, PrivateKey};
 
-/// Threads that generate keys. Dropping the pool forgets what has not been started and waits for nothing.
+/// Threads that generate keys. Dropping the pool drops the waiting jobs and waits for nothing.
 #[derive(Debug)]
 pub struct KeyPool {
     shared: Arc<Shared>,
 }
 
-/// A key and how long its own generation took.
+/// A key and the time of its generation.
 #[derive(Debug)]
 pub struct GeneratedKey {
     /// The key.
     pub key: PrivateKey,
-    /// The time of the attempt that won, without the time in the queue.
+    /// The time of the winning attempt, without the time in the queue.
     pub took: Duration,
 }
 
-/// A key that is being generated. Who drops it does not want it any more: unless it is begun, it is not made.
+/// A key that is being generated. Dropping it cancels the job, unless the job has started.
 #[derive(Debug)]
 pub struct PendingKey {
     spec: KeySpec,
     source: Source,
 }
 
-/// Where it comes from.
+/// Who generates the key.
 #[derive(Debug)]
 enum Source {
     /// A thread of the pool.
     Thread {
         receiver: Receiver<Outcome>,
-        /// As long as it lives, the key is wanted.
+        /// The job is cancelled when this is dropped.
         _wish: Arc<()>,
     },
-    /// Whoever waits for it.
+    /// The thread that waits for it.
     Waiter(Generate),
 }
 
@@ -66,7 +65,7 @@ impl KeyPool {
         KeyPool::with_generator(threads, PrivateKey::generate, Priority::Idle)
     }
 
-    /// Starts this many threads at the priority of everything else: for keys that somebody is waiting for.
+    /// Starts this many threads at normal priority, for keys that a caller waits for.
     pub fn eager(threads: NonZeroUsize) -> io::Result<KeyPool> {
         KeyPool::with_generator(threads, PrivateKey::generate, Priority::Normal)
     }
@@ -82,13 +81,13 @@ impl KeyPool {
         Ok(pool)
     }
 
-    /// Makes the keys that are begun from now on at idle priority, as those of [`KeyPool::new`].
+    /// Generates the keys that start from now on at idle priority, like [`KeyPool::new`].
     pub fn become_idle(&self) {
         self.shared.lock().priority = Priority::Idle;
         self.shared.wake.notify_all();
     }
 
-    /// Queues one RSA key. An ECDSA key takes microseconds: it is made when it is waited for.
+    /// Queues one RSA key. An ECDSA key takes microseconds and is generated when it is waited for.
     pub fn generate(&self, spec: KeySpec) -> PendingKey {
         if spec.curve().is_some() {
             return PendingKey { spec, source: Source::Waiter(self.shared.generate) };
@@ -103,8 +102,8 @@ impl KeyPool {
 
     /// Generates all keys, the most expensive first, and returns them in the order of `specs`.
     ///
-    /// `on_done` is called on this thread for each key as it gets ready, with its position in `specs`.
-    /// Returns as soon as every key has a winner, without waiting for the losers.
+    /// `on_done` is called on this thread for each key when it is ready, with its position in `specs`.
+    /// Returns as soon as every key has a winning attempt, without waiting for the others.
     pub fn generate_all(
         &self,
         specs: &[KeySpec],
@@ -141,7 +140,7 @@ impl Drop for KeyPool {
 }
 
 impl PendingKey {
-    /// Blocks until the key is there.
+    /// Blocks until the key is generated.
     pub fn wait(self) -> Result<GeneratedKey, KeyError> {
         let closed = KeyError::PoolClosed { spec: self.spec };
         match self.source {
@@ -151,13 +150,13 @@ impl PendingKey {
     }
 }
 
-/// Who comes first.
+/// The priority of a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Priority {
-    /// Nobody waits.
+    /// Normal priority.
     #[default]
     Normal,
-    /// Everybody else.
+    /// Idle priority.
     Idle,
 }
 
@@ -173,7 +172,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// In the order in which they were started.
+    /// In the order of their start.
     running: Vec<Running>,
     started: u64,
     closed: bool,
@@ -184,10 +183,10 @@ struct State {
 struct Job {
     spec: KeySpec,
     index: usize,
-    /// Whether a second attempt at this job may be made beside the first.
+    /// True if a second attempt at this job is allowed.
     may_race: bool,
     reply: Sender<Outcome>,
-    /// Whether somebody still wants it.
+    /// Dead if the caller has dropped the pending key.
     wish: Weak<()>,
 }
 
@@ -205,22 +204,22 @@ impl Shared {
         let mut own = Priority::Normal;
         while let Some((id, spec)) = self.next_attempt(&mut own) {
             let result = attempt(self.generate, spec);
-            // Where the job is gone, another attempt has won, and this key is dropped.
+            // If the job is gone, another attempt has won, and this key is dropped.
             let job = self.lock().finish(id);
             if let Some(Job { index, reply, .. }) = job {
-                // Whoever asked may have lost interest.
+                // The caller may have dropped the receiver.
                 let _ = reply.send((index, result));
             }
         }
     }
 
-    /// Waits for something to do, at the priority of the pool; none means that the pool is closed.
+    /// Waits for a job, at the priority of the pool; none if the pool is closed.
     fn next_attempt(&self, own: &mut Priority) -> Option<(u64, KeySpec)> {
-        // Dropped after the lock is.
+        // Dropped after the lock.
         let mut forgotten = Vec::new();
         let mut state = self.lock();
         while !state.closed {
-            // A thread never comes back from idle priority: that takes a privilege.
+            // A thread cannot return from idle priority without a privilege.
             if state.priority == Priority::Idle && *own == Priority::Normal {
                 drop(state);
                 lower_priority();
@@ -236,15 +235,15 @@ impl Shared {
         None
     }
 
-    /// No code can panic while it holds the lock, so a poisoned state is still a good one.
+    /// No code panics while it holds the lock, so a poisoned state is still valid.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// The next job of the queue that somebody still wants; else a race with the longest-running job that may have one and has
-    /// none yet.
+    /// Returns the next job of the queue that was not cancelled; else a second attempt at the longest-running job that allows one and
+    /// has none yet.
     fn next_attempt(&mut self, forgotten: &mut Vec<Job>) -> Option<(u64, KeySpec)> {
         while let Some(job) = self.queue.pop_front() {
             if job.wish.strong_count() == 0 {
@@ -256,7 +255,7 @@ impl State {
             self.running.push(Running { id, job, is_raced: false });
             return Some((id, spec));
         }
-        // An ECDSA key is there before a race for it could start.
+        // An ECDSA key is ready before a second attempt could start.
         let is_worth_it =
             |running: &&mut Running| running.job.may_race && !running.is_raced && running.job.spec.curve().is_none();
         let straggler = self.running.iter_mut().find(is_worth_it)?;
@@ -264,21 +263,21 @@ impl State {
         Some((straggler.id, straggler.job.spec))
     }
 
-    /// The job that this attempt has ended, unless another one did.
+    /// Returns the job that this attempt has finished, unless another attempt did.
     fn finish(&mut self, id: u64) -> Option<Job> {
         let position = self.running.iter().position(|running| running.id == id)?;
         Some(self.running.remove(position).job)
     }
 }
 
-/// A panic must neither leave anybody waiting nor end a thread.
+/// A panic must neither leave a caller waiting nor end a thread.
 fn attempt(generate: Generate, spec: KeySpec) -> Result<GeneratedKey, KeyError> {
     let since = Instant::now();
     let key = catch_unwind(|| generate(spec)).unwrap_or(Err(KeyError::Panicked { spec }))?;
     Ok(GeneratedKey { key, took: since.elapsed() })
 }
 
-/// Only the order matters.
+/// Returns a relative cost; only the order matters.
 fn relative_cost(spec: KeySpec) -> u32 {
     match spec {
         KeySpec::Rsa(RsaSize::B4096) => 3,
@@ -288,7 +287,7 @@ fn relative_cost(spec: KeySpec) -> u32 {
     }
 }
 
-/// Uses only time that nobody else wants. Where that is not possible, keys are made all the same.
+/// Uses only idle processor time. If the system does not allow that, keys are generated nevertheless.
 #[cfg(target_os = "linux")]
 fn lower_priority() {
     use thread_priority::{
@@ -330,12 +329,12 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_come_back_in_the_order_asked_for() {
+    fn generated_keys_are_returned_in_the_requested_order() {
         check(2, &["ECDSA P256", "RSA 2048", "ECDSA P384", "RSA 3072", "ECDSA P521", "RSA 4096"]);
     }
 
     #[test]
-    fn more_threads_than_keys_race_without_losing_or_doubling_any() {
+    fn more_threads_than_keys_neither_lose_nor_duplicate_a_key() {
         for _ in 0..5 {
             check(4, &["RSA 2048", "ECDSA P256", "RSA 2048"]);
         }
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_races_the_longest_running_rsa_job_once() {
+    fn an_idle_thread_makes_one_second_attempt_at_the_longest_running_rsa_job() {
         check_attempts(
             &[("RSA 4096", true), ("ECDSA P256", true), ("RSA 2048", true)],
             &["0: RSA 4096", "1: ECDSA P256", "2: RSA 2048", "0: RSA 4096", "2: RSA 2048"],
@@ -353,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_key_is_never_raced_and_what_waits_comes_before_a_race() {
+    fn a_single_key_has_no_second_attempt_and_queued_jobs_come_first() {
         check_attempts(&[("RSA 4096", false)], &["0: RSA 4096"]);
         check_attempts(
             &[("RSA 4096", false), ("RSA 3072", true), ("RSA 2048", false)],
@@ -361,7 +360,7 @@ mod tests {
         );
     }
 
-    /// The attempts at jobs that may be raced or not, as idle threads would make them one after the other.
+    /// Checks the attempts of idle threads, one after the other, at jobs that allow a second attempt or not.
     fn check_attempts(jobs: &[(&str, bool)], expected: &[&str]) {
         let mut state = State::default();
         let (reply, _receiver) = mpsc::channel();
@@ -377,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_single_key_leaves_the_other_threads_free() {
-        /// Long RSA keys take until the test ends.
+        /// Blocks long RSA keys until the test ends.
         static RSA: Mutex<()> = Mutex::new(());
         let generate = |spec: KeySpec| {
             let _ends = (spec == KeySpec::Rsa(RsaSize::B4096)).then(|| RSA.lock());
@@ -392,16 +391,16 @@ mod tests {
         let quick = pool.generate("RSA 2048".parse().unwrap());
         let Source::Thread { receiver, .. } = &quick.source else { panic!("{quick:?}") };
         assert!(receiver.recv_timeout(Duration::from_secs(60)).is_ok(), "the second thread races the long key");
-        // And a key on a curve waits for no thread at all.
+        // And an ECDSA key waits for no thread.
         pool.generate("ECDSA P256".parse().unwrap()).wait().unwrap();
         drop(not_yet);
         slow.wait().unwrap();
     }
 
     #[test]
-    fn a_key_that_nobody_wants_any_more_is_not_made() {
+    fn a_cancelled_key_is_not_generated() {
         static MADE: Mutex<Vec<KeySpec>> = Mutex::new(Vec::new());
-        /// Keys take until the test lets them.
+        /// Blocks keys until the test releases them.
         static GATE: Mutex<()> = Mutex::new(());
         let generate = |spec: KeySpec| {
             let _ends = GATE.lock();
@@ -415,7 +414,7 @@ mod tests {
         while pool.shared.lock().running.is_empty() {
             thread::yield_now();
         }
-        // What is begun cannot be stopped, and harms nobody.
+        // A started job cannot be stopped, which is harmless.
         drop(begun);
         let forgotten: Vec<PendingKey> = (0..10).map(|_| pool.generate(unwanted)).collect();
         let wanted = pool.generate(last);
@@ -426,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_for_who_waits_and_no_end_of_the_pool() {
+    fn a_panic_is_an_error_for_the_caller_and_the_pool_continues() {
         let generate = |spec: KeySpec| match spec.curve() {
             Some(_) => PrivateKey::generate(spec),
             None => panic!("a defect of the crypto library"),
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn single_keys_can_be_waited_for() {
+    fn a_caller_can_wait_for_a_single_key() {
         let pool = pool(2);
         let pending = KeySpec::ALL.map(|spec| (spec, pool.generate(spec)));
         for (spec, pending) in pending {
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_pool_says_so_to_those_who_wait() {
+    fn a_dropped_pool_is_an_error_for_waiting_callers() {
         let pool = pool(1);
         let pending: Vec<_> = (0..50).map(|_| pool.generate("RSA 2048".parse().unwrap())).collect();
         drop(pool);
@@ -468,7 +467,7 @@ mod tests {
             let after_name = stat.rsplit_once(") ")?.1;
             after_name.split(' ').nth(41 - 3).map(str::to_owned)
         };
-        // More threads than any other test has, so that the last one is known by its name.
+        // More threads than in any other test, so that the name of the last one is unique.
         let _pool = pool(9);
         let deadline = Instant::now() + Duration::from_secs(10);
         while policy_of("keygen-8").as_deref() != Some("5") {
@@ -480,7 +479,7 @@ mod tests {
             assert!(Instant::now() < deadline, "it has not started");
             thread::yield_now();
         }
-        assert_eq!(policy_of("keygen-10").as_deref(), Some("0"), "who is waited for does not stand back");
+        assert_eq!(policy_of("keygen-10").as_deref(), Some("0"), "an eager pool has normal priority");
         eager.become_idle();
         while policy_of("keygen-10").as_deref() != Some("5") {
             assert!(Instant::now() < deadline, "policy is {:?}", policy_of("keygen-10"));

@@ -1,9 +1,9 @@
-//! Keys and certificates: making them, reading them into facts, and verifying paths between them.
+//! Keys and certificates: generation and issuing, reading into facts, and path verification.
 //!
-//! Nothing here asks what time it is: every instant is an argument. Only how long something takes is measured,
-//! by the monotonic clock, in [`keygen`] and, for benchmarks, in [`meter`]. Randomness comes from [`random`] only.
-//! A certificate keeps the bytes it was read from, and names and public keys are copied as bytes,
-//! because some verifiers compare them as bytes.
+//! This crate never reads the wall clock: every instant is an argument. Only durations are measured, with the
+//! monotonic clock, in [`keygen`] and, for benchmarks, in [`meter`]. Randomness comes only from [`random`].
+//! A certificate keeps its original bytes, and names and public keys are copied as bytes,
+//! because some verifiers compare bytes.
 
 mod asn1;
 pub mod bundle;

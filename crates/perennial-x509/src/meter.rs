@@ -1,6 +1,6 @@
-//! How long the crypto library's own calls take, for benchmarks.
+//! Measures the time in the crypto library, for benchmarks.
 //!
-//! Without the feature `meter` nothing is measured and nothing is kept.
+//! Without the feature `meter` nothing is measured.
 
 /// Runs a call of the crypto library.
 #[cfg(not(feature = "meter"))]
@@ -22,7 +22,7 @@ mod metered {
         static INSIDE: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// Runs a call of the crypto library and adds its time to what [`take`] returns.
+    /// Runs a call of the crypto library and adds its time to the result of [`take`].
     pub(crate) fn crypto<T>(call: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = call();
@@ -30,7 +30,7 @@ mod metered {
         result
     }
 
-    /// The time that this thread has spent inside the library since it last asked.
+    /// Returns the time that this thread has spent inside the library since the last call.
     pub fn take() -> Duration {
         INSIDE.replace(Duration::ZERO)
     }

@@ -1,4 +1,4 @@
-//! Distinguished names: written the way Go writes them, kept byte for byte, and read for display.
+//! Distinguished names: written as Go does, kept byte for byte, and formatted for display.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,39 +9,39 @@ use perennial_core::spec::Subject;
 
 use crate::asn1;
 
-/// A distinguished name. Two names are equal when their bytes are, as Go and webpki compare them.
+/// A distinguished name. Two names are equal if their bytes are, as in Go and webpki.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     /// An RDNSequence that [`attributes`] reads without error.
     der: Vec<u8>,
 }
 
-/// A distinguished name cannot be written or read.
+/// Why a distinguished name cannot be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// An attribute to write has no text, or text that no reader should be given.
+    /// An attribute is empty or has a NUL character.
     #[error("{attribute} {value:?} of the subject is empty or has a NUL character")]
     Value {
         /// CN, O or OU.
         attribute: &'static str,
-        /// What was to be written.
+        /// The value.
         value: String,
     },
     /// The DER is not a name.
     #[error("not a distinguished name: {0}")]
     Der(der::Error),
-    /// An attribute is not the string that its type promises; Go refuses such certificates.
+    /// An attribute is not a valid string of its type; Go rejects such certificates.
     #[error("attribute {attribute} is not a valid {string_type}")]
     Attribute {
         /// CN or a dotted object identifier.
         attribute: String,
-        /// PrintableString and so on.
+        /// The type, such as PrintableString.
         string_type: String,
     },
 }
 
 impl Name {
-    /// Writes a subject as Go does: O, OU, CN, several values of one as a single multi-valued RDN.
+    /// Writes a subject as Go does: O, OU, CN; several values of one type as a single multi-valued RDN.
     pub fn from_subject(subject: &Subject) -> Result<Name, NameError> {
         let common_name = (!subject.common_name.is_empty()).then_some(&subject.common_name);
         let mut rdns = Vec::new();
@@ -52,7 +52,7 @@ impl Name {
         ] {
             let mut rdn = SetOfVec::new();
             let mut seen = BTreeSet::new();
-            // A SET has each element once.
+            // A SET has no duplicates.
             for value in values.iter().filter(|value| seen.insert(*value)) {
                 if value.is_empty() || value.contains('\0') {
                     return Err(NameError::Value { attribute, value: value.clone() });
@@ -74,27 +74,27 @@ impl Name {
         Ok(Name { der: der.to_vec() })
     }
 
-    /// The name byte for byte.
+    /// Returns the bytes of the name.
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Whether there is not a single attribute.
+    /// Returns true if it has no attribute.
     pub fn is_empty(&self) -> bool {
         self.rdns().is_empty()
     }
 
-    /// The last CN, as Go reads it.
+    /// Returns the last CN, as Go does.
     pub fn common_name(&self) -> Option<String> {
         self.values("CN").pop()
     }
 
-    /// Every O, in the order of the bytes.
+    /// Returns every O, in the order of the bytes.
     pub fn organizations(&self) -> Vec<String> {
         self.values("O")
     }
 
-    /// Every OU, in the order of the bytes.
+    /// Returns every OU, in the order of the bytes.
     pub fn organizational_units(&self) -> Vec<String> {
         self.values("OU")
     }
@@ -103,7 +103,7 @@ impl Name {
         self.rdns().into_iter().flatten().filter(|(attribute, _)| attribute == wanted).map(|(_, value)| value).collect()
     }
 
-    /// Without the RDNs that have no attribute: the standard forbids them, Go reads them.
+    /// Returns the RDNs without empty ones, which the standard forbids and Go reads.
     fn rdns(&self) -> Vec<Vec<(String, String)>> {
         let mut rdns = attributes(&self.der).unwrap_or_default();
         rdns.retain(|rdn| !rdn.is_empty());
@@ -111,7 +111,7 @@ impl Name {
     }
 }
 
-/// Most significant last in the bytes, first in the text: `CN=admin,O=dev+O=ops` (RFC 4514).
+/// The most significant RDN is last in the bytes and first in the text: `CN=admin,O=dev+O=ops` (RFC 4514).
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, rdn) in self.rdns().iter().rev().enumerate() {
@@ -141,7 +141,7 @@ struct Attribute<'a> {
     value: AnyRef<'a>,
 }
 
-/// The attributes of each RDN, by short name or dotted object identifier.
+/// Returns the attributes of each RDN, by short name or dotted object identifier.
 fn attributes(name: &[u8]) -> Result<Vec<Vec<(String, String)>>, NameError> {
     let rdns = AnyRef::try_from(name).and_then(asn1::sequence).map_err(NameError::Der)?;
     let read_rdn = |rdn: AnyRef<'_>| {
@@ -159,7 +159,7 @@ fn read_attribute(Attribute { oid, value }: Attribute<'_>) -> Result<(String, St
     let ascii = |accepted: bool| accepted.then(|| String::from_utf8_lossy(bytes).into_owned());
     let text = match value.tag() {
         Tag::Utf8String => String::from_utf8(bytes.to_vec()).ok(),
-        // `*` and `&` are not in the standard's set, but common enough that Go reads them.
+        // `*` and `&` are not in the standard's set, but are so common that Go accepts them.
         Tag::PrintableString => ascii(bytes.iter().all(|&b| is_go_printable(b) || b == b'*' || b == b'&')),
         Tag::Ia5String => ascii(bytes.is_ascii()),
         Tag::NumericString => ascii(bytes.iter().all(|b| b.is_ascii_digit() || *b == b' ')),
@@ -176,12 +176,12 @@ fn read_attribute(Attribute { oid, value }: Attribute<'_>) -> Result<(String, St
     }
 }
 
-/// The characters for which Go chooses PrintableString.
+/// Returns true for the characters for which Go chooses PrintableString.
 fn is_go_printable(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b)
 }
 
-/// RFC 4514 section 2.4, and control characters so that the text stays on one line.
+/// Escapes by RFC 4514 section 2.4, and control characters so that the text stays on one line.
 struct Escaped<'a>(&'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_cut_value_is_refused() {
+    fn an_empty_or_nul_value_is_rejected() {
         for bad in ["", "a\0b"] {
             let error = Name::from_subject(&subject("cn", &[bad], &[])).unwrap_err();
             assert!(error.to_string().starts_with("O "), "{error}");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_that_are_not_of_their_type_are_refused() {
+    fn strings_that_are_not_of_their_type_are_rejected() {
         let check = |tag: u8, value: &[u8], expected: Result<&str, &str>| {
             let mut atv = vec![0x06, 3, 0x55, 4, 3, tag, u8::try_from(value.len()).unwrap()];
             atv.extend(value);

@@ -1,8 +1,8 @@
-//! Reads PEM the tolerant way, and says exactly which block is wrong where one is.
+//! Reads PEM tolerantly, and names the block of each error.
 //!
-//! Accepted: comments and blank lines anywhere outside blocks, CRLF, base64 in lines of any length,
-//! blocks of other kinds. Not accepted, because consumers of the same file would misread it: a byte
-//! order mark, indented or glued markers, OpenSSL's own certificate labels.
+//! Accepted: comments and blank lines outside blocks, CRLF, base64 lines of any length, other kinds of blocks. Rejected,
+//! because other readers of the same file would misread it: a byte order mark, indented or glued markers, OpenSSL's own
+//! certificate labels.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use zeroize::Zeroizing;
 
 use crate::certificate::{Certificate, CertificateError};
 
-/// Where in a PEM text a block stands.
+/// The position of a block in a PEM text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The number of the block, from 1.
     pub block: usize,
-    /// How many blocks the text has.
+    /// The number of blocks in the text.
     pub of: usize,
     /// The label in its BEGIN line.
     pub label: String,
@@ -26,16 +26,16 @@ pub struct Place {
     pub line: usize,
 }
 
-/// A PEM text, or one block of it, cannot be read.
+/// Why a PEM text, or one block of it, cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
-    /// Most readers do not find a BEGIN line behind a byte order mark.
+    /// Most readers do not find a BEGIN line after a byte order mark.
     #[error("the text starts with a {encoding} byte order mark, which PEM readers do not skip")]
     ByteOrderMark {
         /// UTF-8 or UTF-16.
         encoding: &'static str,
     },
-    /// Most readers want the marker at the start of its line.
+    /// Most readers require the marker at the start of its line.
     #[error("line {line}: \"-----BEGIN\" does not start its line")]
     BeginInsideLine {
         /// The line, from 1.
@@ -47,19 +47,19 @@ pub enum PemError {
         /// The line, from 1.
         line: usize,
     },
-    /// A BEGIN line without its closing dashes, or with more behind them.
+    /// A BEGIN line without its closing dashes, or with text after them.
     #[error("line {line}: the BEGIN line is not \"-----BEGIN LABEL-----\"")]
     MalformedBegin {
         /// The line, from 1.
         line: usize,
     },
-    /// An END line where no block is open.
+    /// An END line without an open block.
     #[error("line {line}: END without BEGIN")]
     EndWithoutBegin {
         /// The line, from 1.
         line: usize,
     },
-    /// The END line has another label, or more behind its dashes.
+    /// The END line has another label, or text after its dashes.
     #[error("{place}: its END line {line} is not \"-----END {}-----\"", place.label)]
     MalformedEnd {
         /// The block.
@@ -79,7 +79,7 @@ pub enum PemError {
         /// The block.
         place: Place,
     },
-    /// A label that OpenSSL alone reads, with another content behind it for the first of them.
+    /// A label that only OpenSSL reads; the content of the first one differs too.
     #[error("{place}: this label is not accepted, only CERTIFICATE is")]
     Label {
         /// The block.
@@ -90,14 +90,14 @@ pub enum PemError {
     Certificate {
         /// The block.
         place: Place,
-        /// What is wrong in it.
+        /// The error.
         #[source]
         source: Box<CertificateError>,
     },
     /// There is no certificate in the text.
     #[error("no certificate found: {found}")]
     NoCertificate {
-        /// What there was instead.
+        /// What the text has instead.
         found: String,
     },
 }
@@ -108,9 +108,9 @@ pub fn read_certificates(text: &[u8]) -> Result<Vec<Certificate>, PemError> {
     if damage.is_empty() { Ok(certificates) } else { Err(damage.swap_remove(0)) }
 }
 
-/// Reads every certificate that parses, and lists what was wrong with the rest.
+/// Reads every certificate that parses, and returns the errors of the rest.
 ///
-/// No certificate at all is damage too.
+/// A text without a certificate is an error too.
 pub(crate) fn read_what_parses(text: &[u8]) -> (Vec<Certificate>, Vec<PemError>) {
     let (mut certificates, mut damage, mut others) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(encoding) = byte_order_mark(text) {
@@ -139,11 +139,11 @@ pub(crate) fn read_what_parses(text: &[u8]) -> (Vec<Certificate>, Vec<PemError>)
 pub(crate) struct Block {
     pub(crate) place: Place,
     pub(crate) der: Zeroizing<Vec<u8>>,
-    /// By the headers of RFC 1421; then `der` is empty.
+    /// True for the headers of RFC 1421; then `der` is empty.
     pub(crate) encrypted: bool,
 }
 
-/// Every block, or what is wrong with it, in the order of the text.
+/// Returns every block, or its error, in the order of the text.
 pub(crate) fn blocks(text: &[u8]) -> Vec<Result<Block, PemError>> {
     let of = text.windows(BEGIN.len()).filter(|window| *window == BEGIN).count();
     let mut found = Vec::new();
@@ -194,7 +194,7 @@ pub(crate) fn blocks(text: &[u8]) -> Vec<Result<Block, PemError>> {
     found
 }
 
-/// The name of the encoding whose byte order mark starts the text.
+/// Returns the encoding whose byte order mark starts the text.
 pub(crate) fn byte_order_mark(text: &[u8]) -> Option<&'static str> {
     if text.starts_with(UTF8_MARK) {
         Some("UTF-8")
@@ -205,7 +205,7 @@ pub(crate) fn byte_order_mark(text: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// What a text holds in which the wanted block was not found.
+/// Describes a text in which the wanted block was not found.
 pub(crate) fn describe_found(text: &[u8], others: &[Place]) -> String {
     if text.trim_ascii().is_empty() {
         "the text is empty".to_owned()
@@ -217,7 +217,7 @@ pub(crate) fn describe_found(text: &[u8], others: &[Place]) -> String {
     }
 }
 
-/// Labels are short capital words. Anything else is more likely damage, perhaps of a key, and must not be shown.
+/// Returns true for short capital words. Any other text is more likely damage, perhaps of a key, and must not be shown.
 fn is_label(label: &[u8]) -> bool {
     !label.is_empty()
         && label.len() <= 40
@@ -238,7 +238,7 @@ fn decode(place: Place, body: &[u8]) -> Result<Block, PemError> {
     if encrypted {
         return Ok(Block { place, der: Zeroizing::new(Vec::new()), encrypted });
     }
-    // Sized beforehand, because a vector that grows leaves copies of a key behind.
+    // Allocated in advance, because a growing vector leaves copies of a key behind.
     let mut der = Zeroizing::new(vec![0; base64::decoded_len_estimate(base64.len())]);
     match BASE64.decode_slice(&*base64, &mut der) {
         Ok(length) => der.truncate(length),
@@ -254,7 +254,7 @@ impl fmt::Display for Place {
 }
 
 impl PemError {
-    /// The block that is damaged, if one was recognized.
+    /// Returns the damaged block, if it was recognized.
     pub fn place(&self) -> Option<&Place> {
         match self {
             PemError::MalformedEnd { place, .. }
@@ -272,7 +272,7 @@ const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Unused trailing bits are ignored, as Go does: DER has its own length.
+/// Unused trailing bits are ignored, as in Go: DER has its own length.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::fixtures::Ca;
 
-    /// `A` and `B` stand for a certificate each; the answer is the number of certificates, or the error.
+    /// `A` and `B` stand for a certificate each; checks the number of certificates, or the error.
     fn check(text: &str, expected: Result<usize, &str>) {
         let pem = Ca::root("a").certificate.to_pem();
         let text = text.replace("<A>", pem.trim_end());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn certificates_are_found_between_other_things() {
+    fn certificates_are_found_between_other_blocks() {
         check("<A>", Ok(1));
         check("<A>\n", Ok(1));
         check("# comment\n\n<A>\n\n# other\n<A>\n\n", Ok(2));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn an_error_names_its_block_and_line() {
         check("", Err("no certificate found: the text is empty"));
         check("x", Err("no certificate found: the text of 1 bytes has no PEM block"));
         check(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_a_certificate_are_an_error() {
+    fn trailing_bytes_after_a_certificate_are_an_error() {
         let mut der = Ca::root("a").certificate.der().to_vec();
         der.push(0);
         let text = der::pem::encode_string("CERTIFICATE", der::pem::LineEnding::LF, &der).unwrap();

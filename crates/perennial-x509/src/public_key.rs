@@ -1,4 +1,4 @@
-//! Public keys: what kind they are, their bytes, and their key identifiers.
+//! Public keys: their kinds, their bytes and their key identifiers.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct PublicKey {
     kind: KeyKind,
 }
 
-/// What kind of key a certificate has, also where no policy would ask for it.
+/// The kind of a certificate's key, including kinds that no policy may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// One of the kinds that a policy may ask for.
@@ -62,12 +62,12 @@ impl PublicKey {
         Ok(PublicKey { spki: spki.to_vec(), bits: bits.to_vec(), kind })
     }
 
-    /// The whole SubjectPublicKeyInfo, byte for byte.
+    /// Returns the whole SubjectPublicKeyInfo, byte for byte.
     pub fn spki_der(&self) -> &[u8] {
         &self.spki
     }
 
-    /// What kind of key this is.
+    /// Returns the kind of the key.
     pub fn kind(&self) -> &KeyKind {
         &self.kind
     }
@@ -78,15 +78,15 @@ impl PublicKey {
         meter::crypto(|| digest::digest(&digest::SHA256, &self.bits)).as_ref()[..20].to_vec()
     }
 
-    /// Whether both are the same key, however each is wrapped.
+    /// Returns true if both are the same key, with any encoding.
     pub fn is_same_key(&self, other: &PublicKey) -> bool {
         self.kind == other.kind && self.bits == other.bits
     }
 
-    /// What is wrong with this key in the eyes of some verifier, if anything.
+    /// Returns why some verifier rejects this key, if any does.
     ///
-    /// RSA below 2048 bits is refused by OpenSSL and GnuTLS, above 8192 bits by TLS in Go; other curves and
-    /// compressed points are not even read by Go.
+    /// OpenSSL and GnuTLS reject RSA below 2048 bits, TLS in Go rejects it above 8192 bits; Go does not read other curves and
+    /// compressed points.
     pub(crate) fn unacceptable(&self) -> Option<String> {
         match &self.kind {
             KeyKind::Known(KeySpec::Ecdsa(_)) if self.bits.first() != Some(&UNCOMPRESSED) => {
@@ -106,7 +106,7 @@ impl PublicKey {
 }
 
 impl KeyKind {
-    /// The kind as a policy spells it, if a policy may ask for it.
+    /// Returns the kind as a policy spells it, if a policy may ask for it.
     pub fn spec(&self) -> Option<KeySpec> {
         match self {
             KeyKind::Known(spec) => Some(*spec),
@@ -114,7 +114,7 @@ impl KeyKind {
         }
     }
 
-    /// Whether it is RSA, of whatever size.
+    /// Returns true for RSA of any size.
     pub fn is_rsa(&self) -> bool {
         matches!(self, KeyKind::Known(KeySpec::Rsa(_)) | KeyKind::OtherRsa { .. })
     }

@@ -1,15 +1,15 @@
-//! Draws randomness: the one place that does, beside key generation inside the crypto library.
+//! The only source of randomness, besides key generation inside the crypto library.
 
 use aws_lc_rs::rand::SystemRandom;
 
 use crate::meter;
 
-/// The operating system or the crypto library could not deliver random bytes.
+/// The operating system or the crypto library could not provide random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to draw random bytes")]
 pub struct RandomError;
 
-/// A fresh serial number: 16 bytes, positive, never with a leading zero byte.
+/// Returns a new serial number: 16 bytes, positive, never with a leading zero byte.
 ///
 /// The first two bits are fixed to 01, so 126 random bits remain: more than the 64 that keep
 /// issuer and serial unique and hard to predict, and always within the 20 bytes of RFC 5280.
@@ -19,7 +19,7 @@ pub fn serial() -> Result<[u8; 16], RandomError> {
     Ok(bytes)
 }
 
-/// As many random bytes as are asked for.
+/// Returns random bytes.
 pub fn bytes<const COUNT: usize>() -> Result<[u8; COUNT], RandomError> {
     let mut bytes = [0; COUNT];
     #[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
@@ -27,7 +27,7 @@ pub fn bytes<const COUNT: usize>() -> Result<[u8; COUNT], RandomError> {
     Ok(bytes)
 }
 
-/// What signing draws from.
+/// Returns the source for signing.
 #[expect(clippy::disallowed_methods, reason = "this module is the one place that draws randomness")]
 pub(crate) fn source() -> SystemRandom {
     SystemRandom::new()

@@ -1,4 +1,4 @@
-//! Which signature algorithms exist in certificates, which one a key signs with, and how one is checked.
+//! The signature algorithms of certificates: which one a key signs with, and how a signature is checked.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use perennial_core::key::{Curve, KeySpec};
 use crate::asn1;
 use crate::public_key::{KeyKind, PublicKey};
 
-/// How a certificate is signed.
+/// The signature algorithm of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SignatureAlgorithm {
     /// RSA PKCS#1 v1.5 with SHA-256.
@@ -24,9 +24,9 @@ pub enum SignatureAlgorithm {
     EcdsaSha384,
     /// ECDSA with SHA-512.
     EcdsaSha512,
-    /// Ed25519: never made here, but checked.
+    /// Ed25519: checked, but never issued.
     Ed25519,
-    /// Anything else, SHA-1 and RSA-PSS included: never accepted.
+    /// Any other algorithm, including SHA-1 and RSA-PSS: always rejected.
     Other {
         /// The dotted object identifier.
         oid: String,
@@ -34,7 +34,7 @@ pub enum SignatureAlgorithm {
 }
 
 impl SignatureAlgorithm {
-    /// The algorithm that a key on this curve (none: RSA) signs with, whatever it signs.
+    /// Returns the algorithm that a key on this curve (none: RSA) signs with.
     pub(crate) fn of_signer(curve: Option<Curve>) -> SignatureAlgorithm {
         match curve {
             None => SignatureAlgorithm::RsaSha256,
@@ -61,7 +61,7 @@ impl SignatureAlgorithm {
         KNOWN.iter().find(|(algorithm, _)| algorithm == self).map_or(&[], |(_, identifier)| identifier)
     }
 
-    /// Whether `signature` over `message` was made with the private half of `key`.
+    /// Returns true if `signature` over `message` was made with the private half of `key`.
     pub(crate) fn verifies(&self, key: &PublicKey, message: &[u8], signature: &[u8]) -> bool {
         use SignatureAlgorithm::{EcdsaSha256, EcdsaSha384, EcdsaSha512, Ed25519, RsaSha256, RsaSha384, RsaSha512};
         let curve = key.kind().spec().and_then(KeySpec::curve);

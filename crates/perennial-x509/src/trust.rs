@@ -1,4 +1,4 @@
-//! Certificates as core's trust sees them: who signed whom is established here, by signature.
+//! Converts certificates into core's trust facts. The signer of each is identified here, by signature.
 
 use aws_lc_rs::digest;
 use perennial_core::trust::{CertificateFacts, CertificateId, Certificates, KeyId, PathLength, Principal};
@@ -6,13 +6,13 @@ use perennial_core::trust::{CertificateFacts, CertificateId, Certificates, KeyId
 use crate::certificate::Certificate;
 use crate::{asn1, verify};
 
-/// The facts of all certificates, each with its signer where that is among them.
+/// Returns the facts of all certificates, each with its signer if that is among them.
 pub fn facts<'a>(certificates: impl IntoIterator<Item = &'a Certificate>) -> Certificates {
     let all: Vec<&Certificate> = certificates.into_iter().collect();
     all.iter().map(|certificate| facts_of(certificate, &all)).collect()
 }
 
-/// The facts of one certificate, with its signer where that is among these.
+/// Returns the facts of one certificate, with its signer if that is among these.
 pub fn facts_among<'a>(
     certificate: &Certificate,
     among: impl IntoIterator<Item = &'a Certificate>,
@@ -20,7 +20,7 @@ pub fn facts_among<'a>(
     facts_of(certificate, &among.into_iter().collect::<Vec<_>>())
 }
 
-/// The id by which [`facts`] knows a certificate: its fingerprint.
+/// Returns the id of a certificate in [`facts`]: its fingerprint.
 pub fn id(certificate: &Certificate) -> CertificateId {
     CertificateId(certificate.facts().fingerprint_hex().into())
 }
@@ -41,7 +41,7 @@ fn facts_of(certificate: &Certificate, all: &[&Certificate]) -> CertificateFacts
     }
 }
 
-/// Verifiers tell signers apart by the bytes of the name, the key, and the key identifier; so does this.
+/// Verifiers distinguish signers by the bytes of the name, the key, and the key identifier.
 fn principal(certificate: &Certificate) -> Principal {
     let facts = certificate.facts();
     let mut hash = digest::Context::new(&digest::SHA256);

@@ -1,27 +1,30 @@
-//! Path verification: whether somebody who trusts these anchors accepts this certificate at this instant, and why not.
+//! Path verification: checks if a verifier with these anchors accepts a certificate at an instant, and returns the reason
+//! if not.
 //!
-//! For servers and clients it refuses what any of these refuses, so that what holds here holds there: OpenSSL with
-//! `-x509_strict` at security level 2, Go, Java, GnuTLS at its medium profile, rustls-webpki.
+//! For servers and clients, this module rejects every path that one of these verifiers rejects, so that all of them accept
+//! every path that this module accepts: OpenSSL with `-x509_strict` at security level 2, Go, Java, GnuTLS at its medium
+//! profile, rustls-webpki.
 //! - Every certificate of a path must be valid at the instant, the anchor included.
-//! - Every entry of a bundle is an anchor, but only a CA by its extensions signs others, and a leaf is its own anchor
-//!   only where it is self-signed. A CA is not a leaf, except for [`Purpose::Any`], by which paths of CAs are checked.
-//! - Except in the last certificate of a path there must be an authority key identifier, which must be the subject
-//!   key identifier of the issuer. What else `-x509_strict` asks for is in [`Irregularity`](crate::Irregularity);
-//!   like there, a leaf that is its own anchor is spared.
+//! - Every certificate of a bundle is an anchor. Only a certificate whose extensions mark it as a CA can be an issuer. A
+//!   leaf can be its own anchor only if it is self-signed. A CA is not a leaf, except for [`Purpose::Any`], which checks
+//!   paths of CAs.
+//! - Every certificate of a path except the last must have an authority key identifier, equal to the subject key
+//!   identifier of the issuer. The other requirements of `-x509_strict` are in [`Irregularity`](crate::Irregularity);
+//!   as in OpenSSL, they do not apply to a leaf that is its own anchor.
 //! - Keys are RSA of 2048 to 8192 bits, ECDSA on P256, P384 or P521, or Ed25519; signatures use SHA-2.
-//! - A leaf's key usage, where present, has digitalSignature; an extended key usage names the purpose, in CAs too.
-//! - The path length counts every CA below, as Go and GnuTLS do, although RFC 5280 leaves out self-issued ones.
-//! - Names are alternative names. A wildcard stands for a whole label above at least two others.
-//! - Name constraints and other [`Restriction`](crate::Restriction)s are not evaluated; a path with them is refused.
+//! - The key usage of a leaf, if present, has digitalSignature. An extended key usage, also of a CA, has the purpose.
+//! - The path length counts every CA below, as Go and GnuTLS do, although RFC 5280 does not count self-issued CAs.
+//! - Only alternative names count as names. A wildcard stands for one whole label, followed by at least two others.
+//! - Name constraints and other [`Restriction`](crate::Restriction)s are not evaluated; a path with them is rejected.
 //!
-//! The known differences, where something is accepted here and refused there:
+//! Known differences, where this module accepts a path and another verifier rejects it:
 //! - The last second of a certificate belongs to its validity, as RFC 5280 says; OpenSSL leaves it out.
 //! - An intermediate CA as the only anchor suffices; OpenSSL asks for `-partial_chain` then.
-//! - Every path is tried. Where two certificates of one CA key are presented, two cross-certificates say, OpenSSL and
-//!   GnuTLS follow the first and give up where it leads to no anchor, GnuTLS also where it has expired.
-//!   [`Path`] says which one to present.
+//! - Every path is tried. If two certificates of one CA key are presented, such as two cross-certificates, OpenSSL and
+//!   GnuTLS follow the first and stop if it leads to no anchor, GnuTLS also if it has expired.
+//!   [`Path`] shows which one to present.
 //!
-//! `verifier.rs` among the tests of perennial-testbed asks the five about a family of odd certificates and knows
+//! `verifier.rs` in the tests of perennial-testbed asks the five verifiers about many unusual certificates, and lists
 //! these differences by name.
 
 mod error;
@@ -37,54 +40,54 @@ use crate::certificate::Certificate;
 
 pub use error::{Problem, VerifyError};
 
-/// A question: is `leaf` acceptable?
+/// A verification: whether `leaf` is accepted.
 #[derive(Debug, Clone, Copy)]
 pub struct Verification<'a> {
     /// The certificate that is presented.
     pub leaf: &'a Certificate,
-    /// What is presented beside it, in any order.
+    /// The certificates that are presented after it, in any order.
     pub intermediates: &'a [Certificate],
-    /// What the verifier trusts: its bundle.
+    /// The bundle of the verifier.
     pub anchors: &'a [Certificate],
-    /// The instant.
+    /// The time of verification.
     pub at: Timestamp,
-    /// What the certificate is presented for.
+    /// The purpose for which the certificate is presented.
     pub purpose: &'a Purpose,
 }
 
-/// What a certificate is presented for.
+/// The purpose for which a certificate is presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purpose {
-    /// A server shows it to a client.
+    /// A server presents it to a client.
     Server {
-        /// The name by which the client knows the server, if that matters.
+        /// The name to which the client connects, if it matters.
         name: Option<Host>,
     },
-    /// A client shows it to a server.
+    /// A client presents it to a server.
     Client,
-    /// Anything, signing certificates included: key usages of the leaf do not matter.
+    /// Any purpose, including signing: key usages of the leaf are not checked.
     Any,
 }
 
 /// An accepted path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'a> {
-    /// The leaf first, the anchor last; for a self-signed leaf, that one alone.
+    /// The leaf first, the anchor last; for a self-signed leaf, only the leaf.
     certificates: Vec<&'a Certificate>,
 }
 
 impl<'a> Path<'a> {
-    /// The leaf first, the anchor last.
+    /// Returns the leaf first, the anchor last.
     pub fn certificates(&self) -> &[&'a Certificate] {
         &self.certificates
     }
 
-    /// The anchor that the path ends in.
+    /// Returns the anchor at the end of the path.
     pub fn anchor(&self) -> &'a Certificate {
         self.certificates[self.certificates.len() - 1]
     }
 
-    /// From when to when all certificates of the path are valid.
+    /// Returns the time in which all certificates of the path are valid.
     pub fn validity(&self) -> Validity {
         let validities = || self.certificates.iter().map(|certificate| certificate.facts().validity);
         Validity {
@@ -94,14 +97,14 @@ impl<'a> Path<'a> {
     }
 }
 
-/// Looks for a path from the leaf to an anchor.
+/// Searches a path from the leaf to an anchor.
 pub fn verify<'a>(question: &Verification<'a>) -> Result<Path<'a>, VerifyError> {
     search::Search::new(question).run()
 }
 
-/// Whether `issuer` signed `child`: by name, by key identifiers where both have them, and by signature.
+/// Returns true if `issuer` signed `child`: by name, by key identifiers if both have them, and by signature.
 ///
-/// Whether it was allowed to is another question.
+/// This does not check whether the issuer may sign.
 pub fn signed_by(child: &Certificate, issuer: &Certificate) -> bool {
     child.facts().issuer == issuer.facts().subject
         && search::key_ids_agree(child, issuer)

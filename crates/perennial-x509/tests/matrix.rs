@@ -1,7 +1,7 @@
-//! Every shape of certificate × issuer's key × subject's key, accepted and refused by us and by rustls-webpki.
+//! Every shape of certificate × issuer's key × subject's key, accepted and rejected by Perennial and by rustls-webpki.
 //!
-//! webpki accepts an expired anchor and ignores key identifiers, so those refusals are ours alone here;
-//! OpenSSL and others judge them elsewhere.
+//! webpki accepts an expired anchor and ignores key identifiers, so only Perennial rejects those here;
+//! tests with OpenSSL and others cover them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -78,7 +78,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// The purposes, names and instants of this usage, and those that are not.
+    /// Checks the accepted purposes, names and instants of this usage, and the rejected ones.
     fn check_all(&self, usage: Usage) {
         let now = "2030-06-01T00:00:00Z";
         let server = |name: &str| Purpose::Server { name: Some(Host::parse(name)) };
@@ -99,7 +99,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn every_shape_with_every_pair_of_keys_is_judged_alike() {
+fn both_verifiers_agree_on_every_shape_and_pair_of_keys() {
     for issuer_kind in KeySpec::ALL {
         let [root_key, other_key] = keys(issuer_kind);
         let root = self_signed(&spec("root", Usage::Signer), root_key).unwrap();
@@ -110,7 +110,7 @@ fn every_shape_with_every_pair_of_keys_is_judged_alike() {
             let pair = format!("{subject_kind} by {issuer_kind}");
             let middle = issue(&spec("middle", Usage::Signer), middle_key.public_key(), &by_root).unwrap();
             let by_middle = Issuer::new(&middle, middle_key).unwrap();
-            // Whoever trusts `other` trusts what `root` signs.
+            // A verifier that trusts `other` accepts leaves of `root`.
             let cross = cross_sign(&root, root.facts().validity, &Issuer::new(&other, other_key).unwrap()).unwrap();
             for usage in [Usage::Serving, Usage::Client, Usage::Peer] {
                 let what = |shape: &str| format!("{usage} {shape}, {pair}");
@@ -130,7 +130,7 @@ fn every_shape_with_every_pair_of_keys_is_judged_alike() {
     }
 }
 
-/// webpki never takes a leaf as its own anchor, so this shape is judged by its names and by us.
+/// webpki never accepts a leaf as its own anchor, so for this shape only the names are compared.
 #[test]
 fn a_self_signed_leaf_of_every_kind_is_its_own_anchor() {
     for kind in KeySpec::ALL {
@@ -146,7 +146,7 @@ fn a_self_signed_leaf_of_every_kind_is_its_own_anchor() {
 }
 
 #[test]
-fn an_expired_anchor_is_refused_by_us_though_not_by_webpki() {
+fn an_expired_anchor_is_rejected_although_webpki_accepts_it() {
     let [key, leaf_key] = keys("ECDSA P256".parse().unwrap());
     let root = self_signed(&spec("root", Usage::Signer), key).unwrap();
     let mut later = spec("root", Usage::Signer);

@@ -1,4 +1,4 @@
-//! What holds for every certificate that can be described: it says what was asked, and verifies where it should.
+//! Properties of every certificate that can be specified: it contains what was specified, and verifies.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_certificate_says_what_was_asked_for(spec in leaves(), issuer_kind in kinds(), subject_kind in kinds()) {
+    fn a_certificate_contains_what_was_specified(spec in leaves(), issuer_kind in kinds(), subject_kind in kinds()) {
         let root = root(issuer_kind);
         let issuer = Issuer::new(&root, key(issuer_kind, 0)).unwrap();
         let leaf = issue(&spec, key(subject_kind, 0).public_key(), &issuer).unwrap();
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn a_name_survives_its_bytes(subject in subjects()) {
+    fn a_name_round_trips_through_its_bytes(subject in subjects()) {
         let name = Name::from_subject(&subject).unwrap();
         prop_assert_eq!(Name::from_der(name.der()).unwrap(), name);
     }

@@ -1,4 +1,4 @@
-//! Core decides about trust without a signature in sight; on random PKIs it must decide as the verifier of real bytes.
+//! Core decides about trust without signatures. On random PKIs it must agree with the verifier of real bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use perennial_x509::verify::{Purpose, Verification, verify};
 use perennial_x509::{Certificate, Issuer, PrivateKey, cross_sign, issue, self_signed, trust};
 use proptest::prelude::*;
 
-/// A step in the making of a PKI; numbers point at what was made before.
+/// A step in the creation of a PKI; numbers refer to earlier certificates.
 #[derive(Debug, Clone)]
 enum Step {
     Root { name: u8, key: usize, from: i64, days: i64 },
@@ -43,7 +43,7 @@ fn spec(usage: Usage, name: String, validity: Validity) -> CertificateSpec {
     CertificateSpec { subject: subject.into(), usage, hosts, validity, key: KeySpec::ALL[3], extensions: Vec::new() }
 }
 
-/// Makes what can be made; what would outlive its signer is cut to fit, what cannot fit is left out.
+/// Issues what can be issued; a certificate that would expire after its signer is shortened or left out.
 fn make(steps: &[Step]) -> Pki {
     let mut pki = Pki { signers: Vec::new(), leaves: Vec::new() };
     for step in steps {
@@ -148,7 +148,7 @@ proptest! {
                     let need = Need { purpose, hosts: &hosts, at };
                     let core = best_path(facts.get(&trust::id(leaf)).unwrap(), &core_chain, &core_anchors, &need);
                     prop_assert_eq!(real.is_ok(), core.is_ok(), "{:?} against {:?}", real, core);
-                    // Core finds the path that lasts longest; the verifier finds some path.
+                    // Core finds the path that is valid longest; the verifier finds any path.
                     if let (Ok(path), Ok(until)) = (real, core) {
                         prop_assert!(path.validity().not_after <= until);
                     }

@@ -1,5 +1,4 @@
-//! `make bench`: durable writes per second and memory of the embedded server, beside a real kube-apiserver with etcd, by
-//! the same client in the same run.
+//! Measures durable writes per second and memory of the embedded server, and compares them with a kube-apiserver with etcd.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
 
@@ -19,9 +18,9 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use perennial_testbed::kubernetes::ControlPlane;
 
-/// How long each figure is measured.
+/// The duration of each measurement.
 const MEASURED: Duration = Duration::from_secs(5);
-/// Writers at a time, and how many times the real server's writes per second ours must reach.
+/// The numbers of concurrent writers, and the required ratio to the real server.
 const LOADS: [(usize, f64); 3] = [(1, 1.0), (8, 1.0), (32, 3.0)];
 const SECRETS: usize = 10_000;
 const BYTES: usize = 5 << 10;
@@ -51,7 +50,7 @@ async fn main() -> ExitCode {
     }
     drop(ours);
 
-    // A server that has nothing else in it.
+    // A new server without other objects.
     let top = up::directory();
     let ours = up::Up::start(&top.path().join("data"), &[]);
     let config = Kubeconfig::read_from(ours.kubeconfig()).unwrap();
@@ -72,7 +71,7 @@ fn secret(name: String) -> Secret {
     }
 }
 
-/// Creates per second by so many writers at a time.
+/// Returns the creates per second with this number of concurrent writers.
 async fn writes(client: &Client, writers: usize) -> f64 {
     let count = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
@@ -98,7 +97,7 @@ async fn writes(client: &Client, writers: usize) -> f64 {
     count.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// Makes so many Secrets, several at a time.
+/// Creates this number of Secrets, several at a time.
 async fn fill(client: &Client, count: usize) {
     let next = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..16)
@@ -120,7 +119,7 @@ async fn fill(client: &Client, count: usize) {
     }
 }
 
-/// MiB of memory that a process has.
+/// Returns the resident memory of a process in MiB.
 fn resident(process: u32) -> usize {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! `make bench`: what day one costs, each figure beside its limit, measured in the same run.
+//! Measures the cost of an installation, and compares each figure with its limit.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
 
@@ -13,10 +13,10 @@ use perennial_core::spec::{CertificateSpec, Host, Subject, Validity};
 use perennial_testbed::tls::{Identity, Pair, Setup};
 use perennial_x509::{Certificate, Issuer, PrivateKey, issue, meter, self_signed};
 
-/// Ours around the crypto library's own work, per leaf.
+/// The limit of our own time for each leaf, without the crypto library.
 const OVERHEAD_LIMIT: Duration = Duration::from_micros(60);
 
-/// An installation's wall time, against its own generation times spread evenly over the threads.
+/// The limit of the wall time of an installation, relative to the sum of its generation times divided by the threads.
 const INSTALL_LIMIT: f64 = 1.25;
 const INSTALL_RUNS: usize = 5;
 
@@ -54,7 +54,7 @@ fn verdict(within: bool) -> &'static str {
     if within { "ok" } else { "OVER" }
 }
 
-/// Generate and issue one leaf: the time around it less the time inside the library's own calls.
+/// Measures our own time to generate and issue one leaf: the total time minus the time inside the library.
 fn issue_overhead() -> bool {
     println!("\nGenerate a key and issue a leaf for it (medians; the signer has the same kind of key)");
     println!("{:<12} {:>7} {:>14} {:>14} {:>10} {:>8}", "key", "leaves", "around", "inside", "ours", "limit");
@@ -96,7 +96,7 @@ fn issue_overhead() -> bool {
     all_within
 }
 
-/// A whole installation with RSA 4096 signers, by the real binary.
+/// Measures an installation with RSA 4096 signers by the real binary.
 fn install_rsa_4096() -> bool {
     let threads = std::thread::available_parallelism().unwrap().get();
     println!("\nperennial install with RSA 4096 signers on {threads} threads");
@@ -138,7 +138,7 @@ fn install_rsa_4096() -> bool {
     ratio <= INSTALL_LIMIT
 }
 
-/// Full TLS 1.3 handshakes, one after the other; the signer of each server has a P-256 key.
+/// Measures full TLS 1.3 handshakes, one after the other. The signer of each server has a P-256 key.
 fn handshakes() -> bool {
     println!("\nTLS 1.3 handshakes on loopback, one after the other, no resumption (rustls on both sides)");
     println!("{:<12} {:>12} {:>14}", "server key", "handshakes", "per second");
@@ -161,7 +161,7 @@ fn handshakes() -> bool {
         println!("{:<12} {count:>12} {:>14.0}", key.to_string(), count as f64 / took);
         per_second.insert(key.to_string(), count as f64 / took);
     }
-    // What a policy is changed for: at no less strength, ECDSA costs a server less than RSA.
+    // At the same strength, ECDSA must cost a server less than RSA.
     let mut all_within = true;
     for (ecdsa, rsa) in [("ECDSA P256", "RSA 3072"), ("ECDSA P384", "RSA 4096")] {
         let gain = per_second[ecdsa] / per_second[rsa];

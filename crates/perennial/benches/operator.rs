@@ -1,5 +1,5 @@
-//! `make bench`: the operator's first installation beside as many bare writes of the same bodies, and what it costs when
-//! there is nothing to do. On a real kube-apiserver with etcd.
+//! Measures the first pass of the operator, compared with bare writes of the same bodies, and the cost of an idle operator.
+//! Uses a real kube-apiserver with etcd.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
 
@@ -30,13 +30,13 @@ use perennial_x509::KeyPool;
 use serde_json::{Value, json};
 use tower::service_fn;
 
-/// How many times as long as bare writes an installation may take.
+/// The limit of the time of a first pass, relative to bare writes.
 const MOST_TIMES: f64 = 1.5;
-/// How much of a core an operator with nothing to do may use, in percent, and how many MiB it may have.
+/// The limits of an idle operator: percent of a core, and MiB of memory.
 const MOST_IDLE: f64 = 0.5;
 const MOST_MEMORY: f64 = 60.0;
 const IDLE: Duration = Duration::from_secs(60);
-/// Each run is on a server of its own, because what is there already is not made.
+/// The number of runs. Each run has its own server, because the operator does not issue existing certificates again.
 const RUNS: usize = 3;
 
 const POLICY: &str = "\
@@ -46,7 +46,7 @@ metadata: {name: cluster}
 spec: {defaults: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}
 ";
 
-/// What was written, in order.
+/// The recorded writes, in order.
 type Written = Arc<Mutex<Vec<(Method, String, Vec<u8>)>>>;
 
 #[tokio::main]
@@ -77,7 +77,7 @@ async fn main() -> ExitCode {
 
     let (_real, _top, admin) = last.unwrap();
     let operator = Operator::start(&admin, &[]);
-    // It settles: the first pass, the caches of its client, its watches.
+    // Wait for the first pass and the watches.
     tokio::time::sleep(Duration::from_secs(20)).await;
     let before = operator.processor_time();
     tokio::time::sleep(IDLE).await;
@@ -97,7 +97,7 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// One pass with everything that belongs to it, events and conditions too.
+/// Makes one pass, including events and conditions, and records the writes.
 async fn install(client: Client) -> (Duration, Vec<(Method, String, Vec<u8>)>) {
     static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
     let written = Written::default();
@@ -125,7 +125,7 @@ async fn install(client: Client) -> (Duration, Vec<(Method, String, Vec<u8>)>) {
     (took, written)
 }
 
-/// The same bodies again under other names, each when the one before it is answered.
+/// Writes the same bodies under other names, one after the other.
 async fn replay(client: &Client, written: Vec<(Method, String, Vec<u8>)>) -> Duration {
     let bare: Vec<Request<Vec<u8>>> =
         written.into_iter().enumerate().filter_map(|(number, it)| again(number, it)).collect();
@@ -136,7 +136,7 @@ async fn replay(client: &Client, written: Vec<(Method, String, Vec<u8>)>) -> Dur
     started.elapsed()
 }
 
-/// A create of what was created or updated: of the same kind where a namespace has it, else of a ConfigMap as large.
+/// Returns a create of the same body: of the same kind if it is namespaced, else of a ConfigMap of the same size.
 fn again(number: usize, (method, path, body): (Method, String, Vec<u8>)) -> Option<Request<Vec<u8>>> {
     let mut object: Value = serde_json::from_slice(&body).ok()?;
     let name = format!("bare-{number}");

@@ -1,6 +1,5 @@
-//! `make bench`: certificates for a thousand Services beside as many bare pairs of a create and a patch, with keys of either kind,
-//! for the first time and after a rotation of the service CA; and ten thousand, in time and memory. On a real kube-apiserver
-//! with etcd, by the program as it is installed.
+//! Measures certificates of 1,000 Services, compared with bare pairs of a create and a patch, for the first time and after a rotation
+//! of the service CA; and time and memory with 10,000 Services. Uses the real binary on a kube-apiserver with etcd.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench prints, and fails by panicking")]
 
@@ -29,20 +28,20 @@ use perennial_testbed::kubernetes::ControlPlane;
 use perennial_x509::PrivateKey;
 use serde_json::json;
 
-/// How many times as long as bare pairs it may take with ECDSA, and as this run's own keys with RSA, divided by the cores.
+/// The limits of the time, relative to bare pairs with ECDSA, and relative to key generation on all cores with RSA.
 const MOST_TIMES_BARE: f64 = 1.3;
 const MOST_TIMES_KEYS: f64 = 1.2;
-/// MiB, with ten thousand of them.
+/// The limit of memory in MiB, with 10,000 Services.
 const MOST_MEMORY: f64 = 100.0;
-/// How many times as long each of them may take then.
+/// The limit of the time for each of 10,000 Services, relative to a bare pair.
 const MOST_GROWTH: f64 = 1.3;
-/// How often what is compared is measured.
+/// The number of measurements of each comparison.
 const ROUNDS: usize = 3;
-/// Percent of a core, with ten thousand in place.
+/// The limit of an idle operator with 10,000 Services, in percent of a core.
 const MOST_IDLE: f64 = 1.0;
-/// How many bare pairs are under way at once: as many as the operator has.
+/// The number of concurrent bare pairs: the same as in the operator.
 const AT_ONCE: usize = 16;
-/// An operator that keeps the service CA and nothing else.
+/// The arguments of an operator that manages only the service CA.
 const SERVICE_CA: &[&str] = &["--controllers", "service-ca", "--lease-namespace", "default"];
 const ASKS: &str = "service.beta.openshift.io/serving-cert-secret-name";
 const FORCE: &str = "perennial.dev/force-rotation";
@@ -52,8 +51,8 @@ async fn main() -> ExitCode {
     let few: usize = std::env::args().skip_while(|it| it != "--few").nth(1).map_or(1000, |it| it.parse().unwrap());
     let mut is_within = true;
     println!("\nServing certificates for {few} Services that appear at once before a running operator");
-    // The server is not equally fast all the time: each is measured beside what it is compared with, and more than once. A server of its
-    // own each time, because every rotation leaves something behind.
+    // The speed of the server varies, so each measurement follows its comparison, and is repeated. Each has its own server, because
+    // rotations leave previous CAs behind.
     println!(
         "{:>6} {:>12} {:>10} {:>12} {:>12} {:>5}",
         "round", "bare pairs", "Services", "when rotated", "processor", "MiB"
@@ -99,7 +98,7 @@ async fn main() -> ExitCode {
     drop(operator);
     drop(bench);
 
-    // How long a key takes differs much: fewer would say little.
+    // The time to generate a key varies a lot, so measure many.
     let few = few / 2;
     let bench = Bench::start("RSA 2048", few).await;
     let operator = bench.operator().await;
@@ -119,7 +118,7 @@ fn verdict(what: &str, found: f64, most: f64) -> bool {
     found <= most
 }
 
-/// How long this many keys take on all cores.
+/// Measures the generation of keys on all cores.
 fn keys(kind: &str, count: usize) -> Duration {
     let spec: KeySpec = kind.parse().unwrap();
     let cores = std::thread::available_parallelism().unwrap().get();
@@ -132,10 +131,10 @@ fn keys(kind: &str, count: usize) -> Duration {
     started.elapsed()
 }
 
-/// A cluster with Services that ask.
+/// A cluster with Services that ask for certificates.
 struct Bench {
     client: Client,
-    /// How often it was measured: whatever is made has another name each time.
+    /// The number of the measurement, for unique names.
     measured: AtomicUsize,
     admin: Administrator,
     _top: tempfile::TempDir,
@@ -164,7 +163,7 @@ impl Bench {
         bench
     }
 
-    /// One that runs and has made the CA.
+    /// Starts an operator, and waits until it has issued the CA.
     async fn operator(&self) -> Operator {
         let operator = Operator::start(&self.admin, SERVICE_CA);
         let bundles = Api::<ConfigMap>::namespaced(self.client.clone(), "openshift-config-managed");
@@ -175,7 +174,7 @@ impl Bench {
         operator
     }
 
-    /// Services that ask: a hundred in each namespace.
+    /// Creates Services that ask for certificates, a hundred in each namespace.
     async fn ask(&self, numbers: std::ops::Range<usize>) {
         let create = |number: usize| async move {
             let service: Service = serde_json::from_value(json!({
@@ -189,7 +188,7 @@ impl Bench {
         stream::iter(numbers).map(create).buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
     }
 
-    /// As many creates of Secrets as large, each followed by a patch of a Service.
+    /// Creates Secrets of the same size, each followed by a patch of a Service.
     async fn bare(&self, count: usize) -> Duration {
         let body = |name: String| Secret {
             metadata: ObjectMeta {
@@ -221,28 +220,29 @@ impl Bench {
         started.elapsed()
     }
 
-    /// They appear while the operator holds its breath; then from its next one until all have what they ask for, and are told.
+    /// Creates Services while the operator is paused, and measures from its continuation until all have certificates and annotations.
     async fn serve(&self, operator: &Operator, numbers: std::ops::Range<usize>) -> Duration {
         operator.signal("-STOP");
         self.ask(numbers.clone()).await;
         let services = watcher(Api::<PartialObjectMeta<Service>>::all(self.client.clone()), watcher::Config::default());
-        let is_told = |it: &PartialObjectMeta<Service>| it.annotations().keys().any(|key| key.ends_with("signed-by"));
+        let is_annotated =
+            |it: &PartialObjectMeta<Service>| it.annotations().keys().any(|key| key.ends_with("signed-by"));
         let mut services = pin!(services);
-        // What is there already is heard first.
+        // Wait for the watch events of existing Services.
         while !matches!(services.next().await.unwrap().unwrap(), Event::InitDone) {}
-        let mut told = BTreeSet::new();
+        let mut annotated = BTreeSet::new();
         let started = Instant::now();
         operator.signal("-CONT");
-        while told.len() < numbers.len() {
+        while annotated.len() < numbers.len() {
             match services.next().await.unwrap().unwrap() {
-                Event::Apply(it) | Event::InitApply(it) if is_told(&it) => drop(told.insert(it.name_any())),
+                Event::Apply(it) | Event::InitApply(it) if is_annotated(&it) => drop(annotated.insert(it.name_any())),
                 _ => {}
             }
         }
         started.elapsed()
     }
 
-    /// From asking for another CA until all have another certificate.
+    /// Measures from the request of a rotation until all Services have new certificates.
     async fn rotate(&self, count: usize) -> Duration {
         let secrets = watcher(
             Api::<PartialObjectMeta<Secret>>::all(self.client.clone()),

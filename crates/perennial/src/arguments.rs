@@ -1,4 +1,4 @@
-//! From words on the command line to a command: help whose examples stay as they are, and suggestions that are near.
+//! Parses the command line. Keeps examples in help texts unwrapped, and suggests similar command names.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -10,14 +10,14 @@ use perennial_core::nearest::nearest;
 
 use crate::commands::Cli;
 
-/// Stands for the text after the options of a command's help, which clap would wrap: examples are copied, and have to stay in one
-/// line.
+/// A placeholder for the text after the options of a help. clap would wrap that text, but users copy the examples, so each must stay
+/// on one line.
 const AFTER_HELP: &str = "<after-help>";
 
-/// The exit codes of a command that has none of its own.
-const EXIT_CODES: &str = "Exit codes:\n  0   done\n  1   failed\n  2   wrong usage";
+/// The exit codes in the help of a command that lists none itself.
+const EXIT_CODES: &str = "Exit codes:\n  0   success\n  1   failure\n  2   wrong usage";
 
-/// Parses the arguments; or prints help or what is wrong with them, and returns the exit code.
+/// Parses the arguments. On failure, prints the help or the error and returns the exit code.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, ExitCode> {
     let mut texts = Vec::new();
     let mut command = Cli::command();
@@ -28,12 +28,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
         Ok(cli) => return Ok(cli),
         Err(error) => with_near_suggestion(error, &command),
     };
-    // Whoever closed the stream does not want to read it.
+    // A closed stream is no failure: the reader does not want the rest.
     let _ = print(&error, &texts);
     Err(u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Takes the text after the options out of a command's help, and leaves its number there. It says which exit codes there are.
+/// Replaces the text after the options by a numbered placeholder, and adds the exit codes to the text.
 fn keep_after_help(command: clap::Command, texts: &mut Vec<String>) -> clap::Command {
     let mut text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     if !text.contains("Exit codes") {
@@ -49,7 +49,7 @@ fn print(error: &Error, texts: &[String]) -> io::Result<()> {
     let has_colours = is_terminal && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
     let rendered = error.render();
     let mut text = if has_colours { rendered.ansi().to_string() } else { rendered.to_string() };
-    // What stands there without a suggestion.
+    // Without a suggestion, clap leaves an empty line.
     text = text.replace("\n\n\n", "\n\n");
     for (number, kept) in texts.iter().enumerate().rev() {
         text = text.replace(&format!("{AFTER_HELP}{number}"), kept);
@@ -60,7 +60,7 @@ fn print(error: &Error, texts: &[String]) -> io::Result<()> {
     }
 }
 
-/// Has the error about an unknown command suggest the command that is near to it, or none.
+/// Makes the error about an unknown command suggest the most similar command, or none.
 fn with_near_suggestion(mut error: Error, command: &clap::Command) -> Error {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;

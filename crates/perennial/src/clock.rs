@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// This instant.
+/// Returns the current time.
 #[expect(clippy::disallowed_methods, reason = "everything else takes `now` as an argument")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()

@@ -1,27 +1,27 @@
-//! How a command ends: error messages and exit codes, in one place.
+//! Error messages and exit codes of all commands.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::talk;
 
-/// What a command found that did what it was asked to do. The greater of two counts.
+/// The findings of a successful command. If there are several, the greatest decides the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Found {
-    /// Nothing that anybody needs to look at.
+    /// No findings.
     Nothing,
-    /// Something that somebody should look at.
+    /// A problem that an administrator should check.
     Warnings,
-    /// Something that is broken.
+    /// A broken edge or certificate.
     Critical,
 }
 
-/// `clap` uses 2 for wrong usage by itself.
+/// `clap` itself uses 2 for wrong usage.
 const FAILED: u8 = 1;
 const WARNINGS: u8 = 3;
 const CRITICAL: u8 = 4;
 
-/// Prints an error to stderr and chooses the exit code.
+/// Returns the exit code of a result, and prints an error to stderr.
 pub(crate) fn code(result: anyhow::Result<Found>) -> ExitCode {
     match result {
         Ok(Found::Nothing) => ExitCode::SUCCESS,
@@ -34,10 +34,10 @@ pub(crate) fn code(result: anyhow::Result<Found>) -> ExitCode {
     }
 }
 
-/// stdout, to whoever still reads it.
+/// Standard output that ignores a closed pipe.
 ///
-/// When a reader has had enough, as `head` does, the rest is dropped: that is no failure of ours, and
-/// what a command does besides printing must not depend on it.
+/// When a reader such as `head` closes the pipe, the rest of the output is dropped. This is no failure, and the other work of a command
+/// must not depend on it.
 #[derive(Debug, Default)]
 pub(crate) struct Stdout {
     closed: bool,

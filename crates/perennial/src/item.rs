@@ -1,4 +1,4 @@
-//! A certificate as commands list it in JSON: the same item everywhere.
+//! A certificate in the JSON and table output of `perennial install`.
 
 use std::io::{self, Write};
 
@@ -14,38 +14,38 @@ use crate::table::Table;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CertificateItem {
-    /// The logical name.
+    /// The name of the certificate.
     pub(crate) name: String,
     /// Its category in the PKI resource.
     pub(crate) category: Category,
     /// `RSA` or `ECDSA`.
     pub(crate) algorithm: &'static str,
-    /// For RSA.
+    /// The size of an RSA key in bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) key_size: Option<u32>,
-    /// For ECDSA.
+    /// The curve of an ECDSA key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) curve: Option<&'static str>,
-    /// The logical name of its signer; its own for what signs itself.
+    /// The name of its signer; its own name if it is self-signed.
     pub(crate) signer: String,
-    /// First second of its life.
+    /// The first second of its validity.
     pub(crate) not_before: Timestamp,
-    /// Last second of its life.
+    /// The last second of its validity.
     pub(crate) not_after: Timestamp,
     /// The level of the policy that chose the key.
     pub(crate) policy_source: PolicySource,
-    /// The files that hold it, below the output directory.
+    /// Its files, relative to the output directory.
     pub(crate) files: Vec<String>,
 }
 
-/// The list of items, as JSON prints it.
+/// The list of items in the JSON output.
 #[derive(Debug, Serialize)]
 struct Items<'a> {
     items: &'a [CertificateItem],
 }
 
 impl CertificateItem {
-    /// The three fields that describe a key.
+    /// Returns the fields `algorithm`, `keySize` and `curve` of a key.
     pub(crate) fn key(key: KeySpec) -> (&'static str, Option<u32>, Option<&'static str>) {
         (key.algorithm(), key.key_size(), key.curve().map(|curve| curve.name()))
     }
@@ -56,12 +56,12 @@ impl CertificateItem {
     }
 }
 
-/// `{"items": […]}`.
+/// Prints `{"items": […]}`.
 pub(crate) fn print_json(items: &[CertificateItem], out: &mut dyn Write) -> io::Result<()> {
     output::json(&Items { items }, out)
 }
 
-/// One line a certificate.
+/// Prints one line for each certificate.
 pub(crate) fn print_table(items: &[CertificateItem], out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new(&["NAME", "CATEGORY", "KEY", "FROM", "SIGNER", "NOT BEFORE", "NOT AFTER"]);
     for item in items {

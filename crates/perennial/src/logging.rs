@@ -1,4 +1,4 @@
-//! The log of what runs for long: on stderr, for people or for machines.
+//! The log of long-running commands on stderr, as text or JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -9,24 +9,26 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Readable text.
     Text,
-    /// For machines, an object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts to log, by default as text on a terminal and else as JSON. `RUST_LOG` chooses what is told; by default everything of
-/// ours that people want to know.
+/// Starts the log.
+///
+/// By default, the format is text on a terminal and JSON otherwise. `RUST_LOG` filters the lines; the default is warnings of all crates and
+/// information of `perennial` and `perennial-operator`.
 pub(crate) fn start(format: Option<Format>) {
     let usual = if io::stderr().is_terminal() { Format::Text } else { Format::Json };
     let chosen = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new("warn,perennial=info,perennial_operator=info"));
     let filter = chosen.and(filter_fn(is_harmless));
     let lines = fmt::layer().with_writer(io::stderr);
-    // Whoever has started one before keeps it.
+    // A log that was started before stays.
     let _ = match format.unwrap_or(usual) {
         Format::Text => registry().with(lines.with_target(false).compact().with_filter(filter)).try_init(),
         Format::Json => {
@@ -36,7 +38,9 @@ pub(crate) fn start(format: Option<Format>) {
     };
 }
 
-/// The client logs whole answers that it cannot read, keys among them. Nobody can choose to hear that.
+/// Returns false for log lines that may contain a private key.
+///
+/// The Kubernetes client logs answers that it cannot parse, and these may contain keys. No setting can enable these lines.
 fn is_harmless(metadata: &Metadata<'_>) -> bool {
     !metadata.target().starts_with("kube_client::client")
 }

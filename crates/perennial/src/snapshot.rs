@@ -1,21 +1,23 @@
-//! The state of a cluster: from the cluster itself, or from a file. Says exactly what is wrong with a file that is none.
+//! Reads a snapshot from the cluster or from a file, and reports errors in the file precisely.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use perennial_core::catalog::index::Wiring;
 use perennial_core::snapshot::Snapshot;
-use perennial_core::wiring::Wiring;
+use perennial_operator::observe::Observation;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cluster::ClusterArgs;
+use crate::exit::Found;
 
-/// Where a command gets the state of a cluster from.
+/// The source of a snapshot: a file or the cluster.
 #[derive(Debug, clap::Args)]
 pub(crate) struct From {
-    /// A snapshot of a cluster (JSON), or - for stdin; without it, the cluster itself is looked at
+    /// A snapshot of a cluster (JSON), or - for stdin [default: read the cluster]
     #[arg(long = "from", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "controllers", "take_over"])]
     path: Option<PathBuf>,
 
@@ -23,32 +25,45 @@ pub(crate) struct From {
     cluster: ClusterArgs,
 }
 
-/// What every version of the format has.
+/// The field that every version of the format has.
 #[derive(Debug, Deserialize)]
 struct Header {
     version: u32,
 }
 
-/// Decisions reckon decades ahead of a snapshot, and dates end with the year 9999.
+/// The latest accepted time of a snapshot. The planner computes dates decades ahead, and dates end with the year 9999.
 const LAST_YEAR: &str = "9000-01-01T00:00:00Z";
 
 impl From {
-    /// Whether a row is what was asked about: all of them are, unless some components were chosen.
+    /// Returns whether the command covers a row: all rows, or the rows of the components in `--controllers`.
     pub(crate) fn asks_about(&self, row: &str) -> bool {
         self.path.is_some() || self.cluster.asks_about(row)
     }
 
-    /// The snapshot, complete.
+    /// Returns the cluster arguments, or none if the snapshot comes from a file.
+    pub(crate) fn cluster(&self) -> Option<&ClusterArgs> {
+        self.path.is_none().then_some(&self.cluster)
+    }
+
+    /// Reads the snapshot.
     pub(crate) fn read(&self, wiring: &Wiring<'_>) -> anyhow::Result<Snapshot> {
-        let Some(path) = &self.path else { return Ok(self.cluster.observe(wiring)?.snapshot) };
+        self.read_and_judge(wiring).map(|(snapshot, _)| snapshot)
+    }
+
+    /// Reads the snapshot, and returns a warning if an object of the cluster could not be read.
+    pub(crate) fn read_and_judge(&self, wiring: &Wiring<'_>) -> anyhow::Result<(Snapshot, Found)> {
+        let Some(path) = &self.path else {
+            let Observation { snapshot, troubles, .. } = self.cluster.observe(wiring)?;
+            return Ok((snapshot, if troubles.is_empty() { Found::Nothing } else { Found::Warnings }));
+        };
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
-        let text = text(path, is_stdin).with_context(|| format!("failed to read the snapshot {name}"))?;
-        let refused = || format!("the snapshot {name} is refused");
+        let text = text(path, is_stdin).with_context(|| format!("failed to read snapshot {name}"))?;
+        let refused = || format!("snapshot {name} is invalid");
         let snapshot = parse(&text).with_context(refused)?;
         check_time(&snapshot).with_context(refused)?;
         snapshot.check(wiring).with_context(refused)?;
-        Ok(snapshot)
+        Ok((snapshot, Found::Nothing))
     }
 }
 
@@ -62,21 +77,27 @@ fn text(path: &Path, is_stdin: bool) -> anyhow::Result<String> {
 }
 
 fn parse(text: &str) -> anyhow::Result<Snapshot> {
-    let value: Value = serde_json::from_str(text).context("it is not JSON")?;
-    // Another version has other fields: say that it is another version, not that a field is wrong.
-    let header = serde_json::from_str::<Header>(text).context("it does not say which version of the format it has")?;
+    let value: Value = serde_json::from_str(text).context("not JSON")?;
+    // Another version has other fields: report the version, not the first unknown field.
+    let header = serde_json::from_str::<Header>(text).context("the field version is missing")?;
     if header.version != Snapshot::VERSION {
-        bail!("it has version {}; this program reads version {}", header.version, Snapshot::VERSION);
+        bail!("found version {}, accepted is version {}", header.version, Snapshot::VERSION);
     }
     let snapshot: Snapshot = serde_json::from_str(text)?;
-    if let Some((path, accepted)) = unknown_field(&value, &serde_json::to_value(&snapshot)?) {
+    // Of the first level and the settings, serde says so itself; there a default is not written, but may be read.
+    let understood = serde_json::to_value(&snapshot)?;
+    let fields = value.as_object().into_iter().flatten().filter(|(name, _)| *name != "settings");
+    let mut unknown = fields.filter_map(|(name, read)| {
+        let (path, accepted) = unknown_field(read, understood.get(name)?)?;
+        Some((format!(".{name}{path}"), accepted))
+    });
+    if let Some((path, accepted)) = unknown.next() {
         bail!("unknown field {path}: accepted are {accepted}");
     }
     Ok(snapshot)
 }
 
-/// The first field that was read and that nothing was made of, and those that stand beside it. A field that is
-/// misspelt would otherwise be one that is not there.
+/// Returns the first unknown field and the accepted fields next to it. Otherwise a misspelt field would count as absent.
 fn unknown_field(read: &Value, understood: &Value) -> Option<(String, String)> {
     match (read, understood) {
         (Value::Object(read), Value::Object(understood)) => read.iter().find_map(|(name, value)| {

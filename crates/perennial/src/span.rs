@@ -1,20 +1,20 @@
-//! Spans of time, as people write and read them: `30d`, `12h`, `1d12h`.
+//! Parses and prints durations such as `30d`, `12h` or `1d12h`.
 
 use std::str::FromStr;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A span that somebody gave on the command line.
+/// A duration from the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span(pub(crate) SignedDuration);
 
-/// The units, the largest first. A year has 365 days here, as everywhere in Perennial.
+/// The units in seconds, largest first. A year has 365 days, as everywhere in Perennial.
 const UNITS: [(char, i64); 6] = [('y', 31_536_000), ('w', 604_800), ('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
 
-/// More than anybody plans for, and little enough that a date can always be reckoned with it.
+/// The longest accepted duration, so that adding it to a date never overflows.
 const LONGEST_YEARS: i64 = 100;
 
-/// A span in the two largest of its units.
+/// Formats a duration with its two largest units.
 pub(crate) fn text(span: SignedDuration) -> String {
     let seconds = span.as_secs().abs();
     let sign = if span.is_negative() { "-" } else { "" };
@@ -27,13 +27,13 @@ pub(crate) fn text(span: SignedDuration) -> String {
         (0, 0, 0) => format!("{sign}{seconds}s"),
         (0, 0, minutes) => two(minutes, "m", seconds % 60, "s"),
         (0, hours, minutes) => two(hours, "h", minutes, "m"),
-        // Nobody counts the hours of a month.
+        // Hours do not matter in a month or more.
         (30.., _, _) => format!("{sign}{days}d"),
         (days, hours, _) => two(days, "d", hours, "h"),
     }
 }
 
-/// How long it is from one instant to another, as a person would say it.
+/// Formats the time between two instants as `in 2d` or `2d ago`.
 pub(crate) fn from_to(from: Timestamp, to: Timestamp) -> String {
     match from.duration_until(to) {
         span if span.is_negative() => format!("{} ago", text(-span)),
@@ -41,12 +41,12 @@ pub(crate) fn from_to(from: Timestamp, to: Timestamp) -> String {
     }
 }
 
-/// An instant to the second: nobody plans by less.
+/// Formats an instant, to the second.
 pub(crate) fn instant(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The day of an instant.
+/// Formats the date of an instant.
 pub(crate) fn day(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d").to_string()
 }
@@ -55,7 +55,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Span, String> {
-        let wrong = || format!("{text:?} is no span of time: expected numbers with units, such as 30d, 12h or 1d12h");
+        let wrong = || format!("{text:?} is not a duration: expected numbers with units, such as 30d, 12h or 1d12h");
         let mut seconds: i64 = 0;
         let mut rest = text;
         while let Some(end) = rest.find(|letter: char| !letter.is_ascii_digit()) {
@@ -80,13 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_written() {
+    fn durations_are_parsed_and_printed() {
         let check = |text: &str, expected: Result<&str, &str>| {
             let found = text.parse::<Span>().map(|span| super::text(span.0));
             let wrong = format!("{text:?} {}", expected.err().unwrap_or_default());
             assert_eq!(found, expected.map(ToOwned::to_owned).map_err(|_| wrong));
         };
-        let no_span = "is no span of time: expected numbers with units, such as 30d, 12h or 1d12h";
+        let no_span = "is not a duration: expected numbers with units, such as 30d, 12h or 1d12h";
         check("7d", Ok("7d"));
         check("36h", Ok("1d12h"));
         check("1d12h", Ok("1d12h"));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_called_so() {
+    fn a_past_instant_is_printed_with_ago() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let (one, two) = (at("2026-01-01T00:00:00Z"), at("2026-01-03T06:00:00Z"));
         assert_eq!((from_to(one, two), from_to(two, one)), ("in 2d6h".to_owned(), "2d6h ago".to_owned()));

@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as they need to be, as `kubectl` prints them.
+//! Text tables with columns of minimal width, as in `kubectl`.
 
 use std::io::{self, Write};
 
@@ -6,36 +6,36 @@ use std::io::{self, Write};
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    /// Lines of their own, each before the row with its number.
+    /// Headings, each before the row with this number.
     headings: Vec<(usize, String)>,
 }
 
-/// How wide text for people is at most.
+/// The maximum width of wrapped text.
 const WIDTH: usize = 120;
 
 impl Table {
-    /// An empty table with these column titles.
+    /// Returns an empty table with these column titles.
     pub(crate) fn new(header: &[&str]) -> Table {
         Table { rows: vec![header.iter().map(ToString::to_string).collect()], headings: Vec::new() }
     }
 
-    /// Whether it has no rows.
+    /// Returns whether the table has no rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() <= 1
     }
 
-    /// Adds a line that says what the rows after it are about.
+    /// Adds a heading for the rows after it.
     pub(crate) fn heading(&mut self, text: String) {
         self.headings.push((self.rows.len(), text));
     }
 
-    /// Adds a row. Empty cells print as `-`, so that columns stay countable.
+    /// Adds a row. Prints empty cells as `-`, so that programs can count the columns.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let dash = |cell: String| if cell.is_empty() { "-".to_owned() } else { cell };
         self.rows.push(cells.into_iter().map(dash).collect());
     }
 
-    /// For terminals: three spaces between columns.
+    /// Prints the table for a terminal, with three spaces between columns.
     pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| {
@@ -56,7 +56,7 @@ impl Table {
         Ok(())
     }
 
-    /// For pages: a Markdown table.
+    /// Prints a Markdown table.
     pub(crate) fn print_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
         for (number, row) in self.rows.iter().enumerate() {
             let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('<', "&lt;")).collect();
@@ -69,17 +69,17 @@ impl Table {
     }
 }
 
-/// A title, and what is said below it.
+/// Prints the title of a section.
 pub(crate) fn section(title: &str, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{title}")
 }
 
-/// Text after a label, in lines that fit a terminal where its words allow that.
+/// Prints text after a label, wrapped to the width of a terminal.
 pub(crate) fn labelled(label: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
     wrapped(&format!("  {label:<14}"), text, out)
 }
 
-/// Text after a prefix, in lines that fit a terminal where its words allow that.
+/// Prints text after a prefix, wrapped to the width of a terminal.
 pub(crate) fn wrapped(prefix: &str, text: &str, out: &mut dyn Write) -> io::Result<()> {
     let indent = prefix.chars().count();
     let mut line = prefix.to_owned();

@@ -1,10 +1,10 @@
-//! What is said to people beside the data: on stderr, and never a reason to fail.
+//! Messages on stderr. A failure to print is ignored.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// Says one line.
+/// Prints one line to stderr.
 pub(crate) fn line(text: fmt::Arguments<'_>) {
-    // Whoever closed stderr does not want to hear it.
+    // A closed stderr is no failure.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -1,10 +1,11 @@
-//! What `perennial install` made is taken over by `perennial run`, on a real cluster: nothing is replaced before its time, and
-//! whoever has a kubeconfig of the first day goes on.
+//! Tests that `perennial run` takes over the certificates of `perennial install` on a real cluster: it replaces none early, and the
+//! kubeconfigs of the installation keep working.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common {
     pub(crate) mod admin;
+    pub(crate) mod dated;
 }
 
 use std::collections::BTreeMap;
@@ -13,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use common::admin::Administrator;
+use common::admin::{Administrator, CommandOutput};
+use common::dated::Dated;
+use jiff::SignedDuration;
 use perennial_testbed::kubernetes::ControlPlane;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -53,7 +56,7 @@ fn bundle(admin: &Administrator, namespace: &str, name: &str) -> String {
     map["data"]["ca-bundle.crt"].as_str().unwrap().to_owned()
 }
 
-/// Whether OpenSSL accepts a leaf (with what comes behind it) by this trust, so much later.
+/// Checks that OpenSSL accepts a leaf with its chain and this bundle at a later time.
 fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, purpose: &str, ahead: &str) {
     let [trust_file, leaf_file] = ["trust.pem", "leaf.pem"].map(|name| directory.join(name));
     fs::write(&trust_file, trust).unwrap();
@@ -65,18 +68,20 @@ fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, purpose: &str, ahe
     assert!(output.status.success(), "{ahead}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A field of the kubeconfig that the installation left to its administrator.
+/// Returns a field of the administrator's kubeconfig.
 fn of_kubeconfig(path: &Path, field: &str) -> String {
     let text = fs::read_to_string(path).unwrap();
     let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{field}: "))).unwrap();
     String::from_utf8(BASE64_STANDARD.decode(line.trim_matches('"')).unwrap()).unwrap()
 }
 
-/// A cluster that was installed, and what the installation left.
+/// An installed cluster, and the files of its installation.
 struct Installed {
     // Fields are dropped in this order.
     _control_plane: ControlPlane,
     admin: Administrator,
+    /// A proxy that also shifts the server's clock.
+    dated: Dated,
     out: PathBuf,
     top: TempDir,
 }
@@ -93,19 +98,26 @@ impl Installed {
         assert_eq!(installed.code, Some(0), "{}", installed.err);
         admin.prepare_cluster();
         admin.kubectl(&format!("apply -f {}", out.join("manifests").display()));
-        Installed { _control_plane: control_plane, admin, out, top }
+        let dated = Dated::open(admin.kubeconfig(), top.path());
+        Installed { _control_plane: control_plane, admin, dated, out, top }
     }
 
-    /// One pass at a later instant, after which nothing is broken.
+    /// Runs perennial at a later time of both the machine and the cluster.
+    fn later(&self, ahead: &str, arguments: &[&str]) -> CommandOutput {
+        self.dated.set(if ahead == "+0" { SignedDuration::ZERO } else { ahead[1..].parse().unwrap() });
+        self.admin.perennial_later(self.dated.kubeconfig(), ahead, arguments)
+    }
+
+    /// Makes one pass at a later time, and checks that no edge is broken.
     fn pass(&self, ahead: &str) -> String {
-        let passed = self.admin.perennial_later(ahead, &["run", "--once"]);
+        let passed = self.later(ahead, &["run", "--once"]);
         assert_eq!(passed.code, Some(0), "{ahead}: {}{}", passed.out, passed.err);
-        let verified = self.admin.perennial_later(ahead, &["verify"]);
+        let verified = self.later(ahead, &["verify"]);
         assert!(verified.out.contains(" 0 broken,"), "{ahead}: {}{}", verified.out, verified.err);
         passed.out
     }
 
-    /// Whoever has a kubeconfig of the first day accepts what is served then, and is accepted.
+    /// Checks that the kubeconfigs of the installation work at a later time.
     fn kubeconfigs_work(&self, ahead: &str) {
         for (kubeconfig, name) in [("kubeconfig", "external"), ("kubeconfig-kubelet", "internal")] {
             let path = self.out.join("auth").join(kubeconfig);
@@ -120,20 +132,20 @@ impl Installed {
     }
 }
 
-/// How many certificates of the bundle are of the first day.
+/// Returns the number of Day-1 certificates in the bundle.
 fn first_day(bundle: &str, file: &Path) -> usize {
     let certificate = fs::read_to_string(file).unwrap();
     bundle.matches(certificate.trim()).count()
 }
 
 #[tokio::test]
-async fn what_the_installation_made_is_taken_over_as_it_is() {
+async fn the_operator_takes_over_certificates_of_the_installation_unchanged() {
     let cluster = Installed::new().await;
     let Installed { admin, out, .. } = &cluster;
 
     let first = admin.perennial(&["run", "--once"]);
     assert_eq!(first.code, Some(0), "{}{}", first.out, first.err);
-    // What people look for in logs.
+    // The words that people search for in logs.
     for phrase in [
         "crypto test passed",
         "requires a new signing cert/key pair",
@@ -151,21 +163,21 @@ async fn what_the_installation_made_is_taken_over_as_it_is() {
         assert_eq!(found["tls.crt"], fs::read_to_string(path.with_extension("crt")).unwrap(), "{name}");
         assert!(!first.out.contains(&format!("issue {namespace}/{name}:")), "{}", first.out);
     }
-    // The other 16 certificates are made, below the signers of the first day, and the service CA.
+    // The operator issues the other 16 certificates from the Day-1 signers, and the service CA.
     assert_eq!(first.out.lines().filter(|line| line.starts_with("issue ")).count(), 16, "{}", first.out);
     let verified = admin.perennial(&["verify"]);
-    // What lives for a day ends within a week; nothing is broken.
+    // One-day certificates expire within a week; no edge is broken.
     assert_eq!(verified.code, Some(3), "{}{}", verified.out, verified.err);
     assert!(verified.out.contains(" 0 broken,"), "{}", verified.out);
     let again = admin.perennial(&["run", "--once"]);
-    assert!(again.out.starts_with("0 writes made"), "{}", again.out);
+    assert!(again.out.starts_with("0 writes,"), "{}", again.out);
 
     cluster.kubeconfigs_work("+0");
 
-    // That trust is known to the cluster, so a rotation of the signer is proved for those who have it, too.
+    // The cluster knows this bundle, so the proof covers its readers, too.
     let carried = bundle(admin, "openshift-config", "initial-kube-apiserver-server-ca");
     assert_eq!(carried, fs::read_to_string(out.join("tls/kube-apiserver-complete-server-ca-bundle.crt")).unwrap());
-    // No operator runs that it could wait for.
+    // No operator runs, so do not wait.
     let ask = ["rotate", "kube-apiserver-lb-signer", "--reason", "a rehearsal", "--yes", "--no-wait"];
     let planned = admin.perennial(&ask);
     assert_eq!(planned.code, Some(0), "{}", planned.err);
@@ -176,14 +188,14 @@ async fn what_the_installation_made_is_taken_over_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_lives_for_a_day_is_followed_in_time_and_nobody_notices() {
+async fn one_day_certificates_are_replaced_in_time_without_broken_edges() {
     let cluster = Installed::new().await;
     let Installed { admin, out, .. } = &cluster;
     cluster.pass("+0");
     let [aggregator, kubelet] = ["aggregator-signer", "kubelet-signer"].map(|it| out.join(format!("tls/{it}.crt")));
-    assert!(cluster.pass("+18h").starts_with("0 writes made"), "nothing is due");
+    assert!(cluster.pass("+18h").starts_with("0 writes,"), "nothing is due");
 
-    // After 80 % of a day both signers are replaced, and trusted beside those of the first day.
+    // After 80 % of a day, new signers replace both signers, and the bundles trust both.
     let written = cluster.pass("+20h");
     for signer in ["aggregator-client-signer", "csr-signer-signer"] {
         assert!(written.contains(&format!("operator/{signer}: past refresh time (80% of validity)")), "{written}");
@@ -192,7 +204,7 @@ async fn what_lives_for_a_day_is_followed_in_time_and_nobody_notices() {
     assert_eq!(first_day(&trusted("kube-apiserver-aggregator-client-ca"), &aggregator), 1);
     assert_eq!(first_day(&trusted("csr-controller-ca"), &kubelet), 1);
 
-    // What they sign follows when everybody has the new trust.
+    // Their certificates follow when every verifier has the new bundle.
     let written = cluster.pass("+1225m");
     for step in [
         "issue openshift-kube-apiserver/aggregator-client: ",
@@ -202,13 +214,13 @@ async fn what_lives_for_a_day_is_followed_in_time_and_nobody_notices() {
     }
     cluster.kubeconfigs_work("+1225m");
 
-    // What has expired is trusted no longer.
+    // Bundles no longer contain expired signers.
     cluster.pass("+25h");
     assert_eq!(first_day(&trusted("kube-apiserver-aggregator-client-ca"), &aggregator), 0);
     assert_eq!(first_day(&trusted("csr-controller-ca"), &kubelet), 0);
 
-    // A cluster that was off past the end of every leaf comes back by itself.
-    let back = admin.perennial_later("+40d", &["run", "--once"]);
+    // A cluster that was off until every leaf has expired recovers without help.
+    let back = cluster.later("+960h", &["run", "--once"]);
     assert!(matches!(back.code, Some(0 | 3 | 4)), "{}{}", back.out, back.err);
     let half_an_hour_later = "+57630m";
     cluster.pass(half_an_hour_later);

@@ -1,4 +1,4 @@
-//! No catalog row, policy and clock produce a leaf that outlives its signer or fails verification.
+//! Property test: for every row, policy and time, the leaf does not outlive its signer and passes verification.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use jiff::{SignedDuration, Timestamp};
 use perennial_core::catalog::{Catalog, ClusterFacts, Instance, Row, Scope, TimeScale};
+use perennial_core::clocks::Clocks;
 use perennial_core::issuance::Circumstances;
 use perennial_core::key::KeySpec;
 use perennial_core::policy::{Category, Policy, Usage};
@@ -16,7 +17,7 @@ use perennial_x509::{Certificate, Issuer, KeyPool, PrivateKey, issue, self_signe
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// For each kind a signer's key, an intermediate's and a leaf's.
+/// For each kind, the keys of a signer, an intermediate and a leaf.
 static KEYS: LazyLock<BTreeMap<KeySpec, [PrivateKey; 3]>> = LazyLock::new(|| {
     let specs: Vec<KeySpec> = KeySpec::ALL.iter().flat_map(|&spec| [spec; 3]).collect();
     let pool = KeyPool::new(std::thread::available_parallelism().unwrap()).unwrap();
@@ -24,7 +25,7 @@ static KEYS: LazyLock<BTreeMap<KeySpec, [PrivateKey; 3]>> = LazyLock::new(|| {
     KeySpec::ALL.iter().map(|&spec| (spec, std::array::from_fn(|_| keys.next().unwrap()))).collect()
 });
 
-/// A certificate, its key, and the certificates above it, the nearest first.
+/// A certificate, its key, and its signers, nearest first.
 struct Issued {
     certificate: Certificate,
     key: &'static PrivateKey,
@@ -32,7 +33,7 @@ struct Issued {
     validity: Validity,
 }
 
-/// Issues what the row asks for at `now`, under a signer of which `ages` says how much of its life is over.
+/// Issues the certificate of a row at `now`. `ages` is the used part of the validity of each signer.
 fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usize) -> Issued {
     let instance = match row.scope {
         Scope::Cluster => Instance::Cluster,
@@ -44,9 +45,12 @@ fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usi
     };
     let signer = circumstances.catalog.signer_of(row).map(|signer| {
         let life = signer.validity.scaled(circumstances.scale).as_secs_f64();
-        // At least a second of the signer's life is left, or nothing could be issued at all.
+        // At least one second of the signer's validity is left; otherwise it could not issue.
         let age = SignedDuration::from_secs((life * ages[depth]) as i64 - 1).max(SignedDuration::ZERO);
-        let then = Circumstances { now: circumstances.now.checked_sub(age).unwrap(), ..*circumstances };
+        let then = Circumstances {
+            clocks: Clocks::one(circumstances.clocks.now().checked_sub(age).unwrap()),
+            ..*circumstances
+        };
         issued(signer, &then, ages, depth + 1)
     });
     let spec = circumstances.issue(row, &instance, signer.as_ref().map(|signer| signer.validity)).unwrap().spec;
@@ -60,11 +64,11 @@ fn issued(row: &Row, circumstances: &Circumstances<'_>, ages: &[f64], depth: usi
     Issued { certificate, key, above, validity: spec.validity }
 }
 
-/// Every purpose that the row's usage promises, each name by itself.
+/// Returns all purposes of the row, with each name separately.
 fn purposes(row: &Row, hosts: &[Host]) -> Vec<Purpose> {
     let mut purposes = Vec::new();
     if row.usage.serves() {
-        // A wildcard stands for any name in its place; an address as text is no name.
+        // A wildcard matches any label; an address as text is not a name.
         let name = |host: &Host| match host {
             Host::Dns(name) => Host::parse(&name.replace('*', "pod-0")),
             Host::Ip(ip) => Host::Ip(*ip),
@@ -90,7 +94,8 @@ fn check(row: &Row, policy: &Policy, now: Timestamp, scale: TimeScale, ages: &[f
         bootstrap_provisioning: Some("172.22.0.2".parse().unwrap()),
     };
     let catalog = Catalog::builtin();
-    let leaf = issued(row, &Circumstances { catalog, cluster: &cluster, policy, now, scale }, ages, 0);
+    let leaf =
+        issued(row, &Circumstances { catalog, cluster: &cluster, policy, clocks: Clocks::one(now), scale }, ages, 0);
     let facts = leaf.certificate.facts();
     assert_eq!(facts.public_key.kind().spec(), Some(catalog.key_of(policy, row).key), "{}", row.id);
     if let Some(signer) = leaf.above.first() {
@@ -111,7 +116,7 @@ fn check(row: &Row, policy: &Policy, now: Timestamp, scale: TimeScale, ages: &[f
         for at in [facts.validity.not_before, whole_now, facts.validity.not_after] {
             accepted(at).unwrap_or_else(|error| panic!("{} at {at} for {purpose:?}: {error}", row.id));
         }
-        assert!(accepted(after).is_err(), "{} is accepted after its end", row.id);
+        assert!(accepted(after).is_err(), "{} is accepted after its expiry", row.id);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `perennial crds` from the outside.
+//! Tests `perennial crds`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds")
 }
 
-/// What a directory holds.
+/// Returns the files of a directory.
 fn files(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
     entries.map(|it| (it.file_name().into_string().unwrap(), fs::read_to_string(it.path()).unwrap())).collect()
@@ -49,7 +49,7 @@ fn all_definitions_are_one_stream_of_the_committed_files() {
 }
 
 #[test]
-fn some_are_printed_by_name_once_and_in_the_order_of_all() {
+fn named_definitions_are_printed_once_and_in_order() {
     let (stdout, stderr, code) = texts(&perennial(&["crds", "pki"]));
     assert_eq!((stderr.as_str(), code), ("", 0));
     assert_eq!(stdout, fs::read_to_string(committed().join("config.openshift.io_pkis.yaml")).unwrap());
@@ -59,10 +59,10 @@ fn some_are_printed_by_name_once_and_in_the_order_of_all() {
 }
 
 #[test]
-fn a_name_that_is_none_is_wrong_usage() {
+fn an_unknown_name_is_wrong_usage() {
     let (stdout, stderr, code) = texts(&perennial(&["crds", "pods"]));
     assert_eq!((stdout.as_str(), code), ("", 2));
-    assert!(stderr.contains("'pods'") && stderr.contains("there are pkis, clusteroperators, "), "{stderr}");
+    assert!(stderr.contains("'pods'") && stderr.contains("accepted are pkis, clusteroperators, "), "{stderr}");
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn files_are_written_and_replaced() {
 }
 
 #[test]
-fn help_says_not_to_overwrite_what_exists() {
+fn help_recommends_create_instead_of_apply() {
     let (stdout, ..) = texts(&perennial(&["crds", "--help"]));
     let help = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("perennial crds | kubectl create -f -"), "{help}");
-    assert!(help.contains("`apply` would overwrite it"), "{help}");
+    assert!(help.contains("`apply` would overwrite them"), "{help}");
 }

@@ -1,4 +1,4 @@
-//! `perennial install` from the outside, as far as it can be judged without other tools.
+//! Tests `perennial install` without external tools.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -20,7 +20,7 @@ use perennial_x509::verify::{Purpose, Verification, verify};
 use serde_json::Value;
 
 #[test]
-fn every_signer_has_the_configured_key_and_everything_else_the_platform_default() {
+fn signers_have_the_configured_key_and_other_certificates_the_platform_default() {
     for key in ["RSA 3072", "ECDSA P256", "ECDSA P384", "ECDSA P521"] {
         let made = Installation::new(&config(&signer_key(key)), &[]);
         for item in &made.items {
@@ -34,7 +34,7 @@ fn every_signer_has_the_configured_key_and_everything_else_the_platform_default(
 }
 
 #[test]
-fn without_a_policy_everything_is_rsa_2048_and_the_pki_resource_is_empty() {
+fn without_a_policy_every_key_is_rsa_2048_and_the_pki_resource_is_empty() {
     let made = Installation::new(&config(""), &[]);
     assert_eq!(made.items.len(), 25);
     for item in &made.items {
@@ -44,11 +44,13 @@ fn without_a_policy_everything_is_rsa_2048_and_the_pki_resource_is_empty() {
         );
     }
     assert_eq!(made.manifest("cluster-pki.yaml")["spec"], serde_json::json!({}));
-    assert!(made.talk.contains("RSA 2048 is weak for certificates that live ten years: admin-kubeconfig-signer"));
+    assert!(
+        made.talk.contains("RSA 2048 is weak for certificates that are valid for ten years: admin-kubeconfig-signer")
+    );
 }
 
 #[test]
-fn the_pki_resource_asks_for_the_same_keys_again() {
+fn the_pki_resource_asks_for_the_same_keys() {
     let made = Installation::new(&config(&signer_key("ECDSA P384")), &[]);
     let (_, policy) = perennial_api::pki::parse(&made.text("manifests/cluster-pki.yaml")).unwrap();
     let categories: Vec<String> = policy.categories.iter().map(|(category, key)| format!("{category}={key}")).collect();
@@ -57,7 +59,7 @@ fn the_pki_resource_asks_for_the_same_keys_again() {
 }
 
 #[test]
-fn every_listed_file_is_there_and_every_key_fits_its_certificate() {
+fn every_listed_file_exists_and_every_key_matches_its_certificate() {
     let made = Installation::new(&config(&signer_key("ECDSA P256")), &[]);
     for item in &made.items {
         let name = item["name"].as_str().unwrap();
@@ -90,7 +92,7 @@ fn every_leaf_is_trusted_by_the_signer_that_the_listing_names() {
 }
 
 #[test]
-fn the_key_of_the_root_is_nowhere_and_every_file_with_a_key_is_for_its_owner_only() {
+fn the_key_of_root_ca_is_in_no_file_and_files_with_keys_are_private() {
     let made = Installation::new(&config(""), &[]);
     let root = made.certificate("root-ca");
     let mut keys = 0;
@@ -113,7 +115,7 @@ fn the_key_of_the_root_is_nowhere_and_every_file_with_a_key_is_for_its_owner_onl
     assert!(!made.path("tls/root-ca.key").exists());
 }
 
-/// What base64 makes of `word` wherever it begins, without the characters that its neighbours change.
+/// Returns the base64 of `word` at an offset, without the characters that depend on its neighbours.
 fn base64_inside(word: &str, skip: usize) -> String {
     let padded = format!("{}{word}", "x".repeat(skip));
     let encoded = STANDARD.encode(padded);
@@ -130,7 +132,7 @@ fn ironic_has_the_names_and_usage_that_the_original_lost() {
 }
 
 #[test]
-fn secrets_are_called_as_day_2_knows_them_and_carry_what_adoption_reads() {
+fn secrets_have_their_day_2_names_and_annotations() {
     let made = Installation::new(&config(&signer_key("ECDSA P384")), &[]);
     let secret = made.manifest("secret-openshift-kube-apiserver-operator-loadbalancer-serving-signer.yaml");
     assert_eq!(secret["type"], "kubernetes.io/tls");
@@ -175,7 +177,7 @@ fn the_administrators_kubeconfig_trusts_every_server_of_the_new_api() {
 }
 
 #[test]
-fn metrics_are_also_written_where_they_are_asked_for() {
+fn metrics_are_also_written_to_the_given_file() {
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("pki.prom");
     let made = Installation::new(&config(""), &["--metrics-textfile", file.to_str().unwrap()]);
@@ -206,15 +208,15 @@ fn metrics_are_also_written_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_rehearsal_shrinks_every_lifetime() {
+fn short_cert_rotation_shortens_every_validity() {
     let made = Installation::new(&config("featureGates: [ShortCertRotation=true, Other=true]"), &[]);
     let life = made.certificate("admin-kubeconfig-signer").facts().validity;
     let hours = life.not_before.duration_until(life.not_after).as_hours();
     assert_eq!(hours, 3650 * 24 / 360);
 }
 
-/// The run must fail with this on stderr, and leave nothing behind.
-fn check_refused(config: &str, arguments: &[&str], code: i32, expected: &Expect) {
+/// Checks that the command fails with this error and writes nothing.
+fn check_rejected(config: &str, arguments: &[&str], code: i32, expected: &Expect) {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("install-config.yaml");
     fs::write(&file, config).unwrap();
@@ -228,58 +230,58 @@ fn check_refused(config: &str, arguments: &[&str], code: i32, expected: &Expect)
 }
 
 #[test]
-fn a_wrong_policy_is_refused_before_the_first_file() {
-    check_refused(
+fn an_invalid_policy_is_rejected_before_the_first_file() {
+    check_rejected(
         &config("pki: {signerCertificates: {key: {algorithm: RSA, rsa: {keySize: 1024}}}}"),
         &[],
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: pki.signerCertificates.key.rsa.keySize: Unsupported value: 1024: supported values: "2048", "3072", "4096"
+            error: cannot use DIR/install-config.yaml: install-config is invalid: pki.signerCertificates.key.rsa.keySize: Unsupported value: 1024: supported values: "2048", "3072", "4096"
         "#]],
     );
-    check_refused(
+    check_rejected(
         &config("pki: {signerCertificates: {key: {algorithm: RSA, ecdsa: {curve: P256}}}}"),
         &[],
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","ecdsa":{"curve":"P256"}}
+            error: cannot use DIR/install-config.yaml: install-config is invalid: pki.signerCertificates.key: Invalid value: algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA; found {"algorithm":"RSA","ecdsa":{"curve":"P256"}}
         "#]],
     );
-    check_refused(
+    check_rejected(
         &config("pki: {signerCertificates: {}}"),
         &[],
         1,
         &expect![[r#"
-        error: DIR/install-config.yaml is refused: install-config is invalid: pki.signerCertificates.key: Required value
-    "#]],
+            error: cannot use DIR/install-config.yaml: install-config is invalid: pki.signerCertificates.key: Required value
+        "#]],
     );
-    check_refused(
+    check_rejected(
         &config("pki: {signerCertificates: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}, servingCertificates: {}}"),
         &[],
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: unknown field "pki.servingCertificates"
+            error: cannot use DIR/install-config.yaml: install-config is invalid: unknown field "pki.servingCertificates"
         "#]],
     );
 }
 
 #[test]
-fn a_policy_with_the_gate_off_is_refused() {
+fn a_policy_with_a_disabled_gate_is_rejected() {
     let off = ["--feature-gates", "ConfigurablePKI=false"];
-    check_refused(
+    check_rejected(
         &config(&signer_key("ECDSA P256")),
         &off,
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
+            error: cannot use DIR/install-config.yaml: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
         "#]],
     );
-    check_refused(
+    check_rejected(
         &config(&format!("{}\nfeatureGates: [ConfigurablePKI=false]", signer_key("ECDSA P256"))),
         &[],
         1,
         &expect![[r#"
-            error: DIR/install-config.yaml is refused: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
+            error: cannot use DIR/install-config.yaml: install-config is invalid: pki: Forbidden: the feature gate ConfigurablePKI is off; remove pki, or switch the gate on
         "#]],
     );
 }
@@ -292,7 +294,7 @@ fn without_the_gate_there_is_no_pki_resource() {
 }
 
 #[test]
-fn the_flag_wins_over_the_file() {
+fn the_flag_overrides_the_file() {
     let config = config(&format!("{}\nfeatureGates: [ConfigurablePKI=false]", signer_key("ECDSA P256")));
     let made = Installation::new(&config, &["--feature-gates", "ConfigurablePKI=true"]);
     assert!(made.path("manifests/cluster-pki.yaml").exists());
@@ -300,7 +302,7 @@ fn the_flag_wins_over_the_file() {
 
 #[test]
 fn wrong_usage_has_its_own_exit_code() {
-    check_refused(
+    check_rejected(
         &config(""),
         &["--feature-gates", "Nonsense=true"],
         2,
@@ -313,44 +315,44 @@ fn wrong_usage_has_its_own_exit_code() {
 }
 
 #[test]
-fn broken_configurations_are_refused() {
-    check_refused(
+fn invalid_configurations_are_rejected() {
+    check_rejected(
         "metadata: {name: demo}\n",
         &[],
         1,
         &expect![[r#"
-        error: DIR/install-config.yaml is refused: install-config is invalid: baseDomain: Required value
-    "#]],
+            error: cannot use DIR/install-config.yaml: install-config is invalid: baseDomain: Required value
+        "#]],
     );
-    check_refused(
+    check_rejected(
         "- a list\n",
         &[],
         1,
         &expect![[r#"
-        error: DIR/install-config.yaml is refused: install-config is invalid: the document must be an object with keys, found a list
-    "#]],
+            error: cannot use DIR/install-config.yaml: install-config is invalid: the document must be an object with keys, found a list
+        "#]],
     );
-    check_refused(
+    check_rejected(
         "a: [\n",
         &[],
         1,
         &expect![[r#"
-        error: DIR/install-config.yaml is refused: install-config is invalid: did not find expected node content at line 2 column 1, while parsing a flow node
-    "#]],
+            error: cannot use DIR/install-config.yaml: install-config is invalid: did not find expected node content at line 2 column 1, while parsing a flow node
+        "#]],
     );
-    check_refused(
+    check_rejected(
         "",
         &[],
         1,
         &expect![[r#"
-        error: DIR/install-config.yaml is refused: install-config is invalid: the document is empty
-    "#]],
+            error: cannot use DIR/install-config.yaml: install-config is invalid: the document is empty
+        "#]],
     );
 }
 
-/// A run that ends with a signal, sent as soon as the staging directory is there.
+/// Sends a signal as soon as the staging directory exists.
 #[test]
-fn a_signal_leaves_nothing_behind() {
+fn a_signal_removes_the_staging_directory() {
     for signal in ["INT", "TERM", "HUP"] {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join("install-config.yaml");
@@ -376,7 +378,7 @@ fn a_signal_leaves_nothing_behind() {
 }
 
 #[test]
-fn nobody_listening_does_not_change_what_is_made() {
+fn a_closed_stdout_does_not_change_the_files() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("install-config.yaml");
     fs::write(&file, config("")).unwrap();
@@ -393,17 +395,17 @@ fn nobody_listening_does_not_change_what_is_made() {
 }
 
 #[test]
-fn metrics_do_not_overwrite_what_they_must_not() {
+fn metrics_do_not_overwrite_other_files() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("install-config.yaml");
     fs::write(&file, config("")).unwrap();
     let out = temporary.path().join("out");
     let (file, out) = (file.to_str().unwrap(), out.to_str().unwrap());
     for (path, why) in [
-        ("/dev/null", "no regular file"),
+        ("/dev/null", "not a regular file"),
         (file, "is the install-config"),
-        (&format!("{out}/tls/root-ca.crt"), "no directory"),
-        (&format!("{out}.d/pki.prom"), "no directory"),
+        (&format!("{out}/tls/root-ca.crt"), "is not a directory"),
+        (&format!("{out}.d/pki.prom"), "is not a directory"),
     ] {
         let output = perennial(&["install", "--install-config", file, "--out", out, "--metrics-textfile", path]);
         let (_, stderr, code) = texts(&output);
@@ -415,7 +417,7 @@ fn metrics_do_not_overwrite_what_they_must_not() {
 }
 
 #[test]
-fn a_directory_with_something_in_it_is_refused() {
+fn a_directory_that_is_not_empty_is_rejected() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("install-config.yaml");
     fs::write(&file, config("")).unwrap();
@@ -423,7 +425,7 @@ fn a_directory_with_something_in_it_is_refused() {
     let output = perennial(&["install", "--install-config", file.to_str().unwrap(), "--out", path]);
     let (_, stderr, code) = texts(&output);
     assert_eq!(code, 1);
-    assert!(stderr.contains("it exists and is not empty"), "{stderr}");
+    assert!(stderr.contains("the directory is not empty"), "{stderr}");
 }
 
 #[test]
@@ -442,12 +444,12 @@ fn a_dry_run_lists_the_same_and_writes_nothing() {
             dry["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect();
         assert_eq!(names, Installation::new(&config(""), &[]).names());
         assert!(!out.exists());
-        assert!(stderr.contains("nothing was written"), "{stderr}");
+        assert!(stderr.contains("nothing written"), "{stderr}");
     }
 }
 
 #[test]
-fn the_table_is_for_people() {
+fn the_default_output_is_a_table() {
     let temporary = tempfile::tempdir().unwrap();
     let file = temporary.path().join("install-config.yaml");
     fs::write(&file, config("")).unwrap();

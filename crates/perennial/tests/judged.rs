@@ -1,4 +1,4 @@
-//! All that `perennial install` writes, before judges that we did not write.
+//! Verifies the files of `perennial install` with other implementations.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -27,7 +27,7 @@ fn row(name: &str) -> &'static Row {
     Catalog::builtin().rows.iter().find(|row| row.day == Day::One && row.certificate == name).unwrap()
 }
 
-/// The right purpose and every name is accepted, the wrong purpose and a wrong name are refused.
+/// Returns the cases: the right purpose and every name are accepted, a wrong purpose and a wrong name are rejected.
 fn cases(made: &Installation, name: &str) -> Vec<Expected> {
     let row = row(name);
     let signer = Catalog::builtin().signer_of(row);
@@ -49,7 +49,7 @@ fn cases(made: &Installation, name: &str) -> Vec<Expected> {
     }
     if row.usage == Usage::Serving {
         cases.push(ask("serves another name", Purpose::Server, Some("elsewhere.example.com")).refused());
-        // Java accepts a leaf that it trusts itself as a client, whatever its usage says.
+        // Java accepts a leaf that is its own trust anchor as a client, independent of its usage.
         let own_anchor = signer.is_none();
         let doubters: Vec<Judge> = Judge::ALL.into_iter().filter(|it| !own_anchor || *it != Judge::Java).collect();
         cases.push(ask("connects", Purpose::Client, None).refused_by(&doubters));
@@ -63,13 +63,13 @@ fn cases(made: &Installation, name: &str) -> Vec<Expected> {
         Usage::Serving => (Purpose::Server, &[Judge::OpenSsl, Judge::Go, Judge::GnuTls, Judge::Webpki][..]),
         _ => (Purpose::Client, &Judge::ALL[..]),
     };
-    let expired = Case { at: late, ..ask("after its end", purpose, None) };
+    let expired = Case { at: late, ..ask("after its expiry", purpose, None) };
     cases.push(if signer.is_none() { expired.refused_by(refusers) } else { expired.refused() });
     cases
 }
 
 #[test]
-fn all_of_day_1_is_sound_and_accepted_for_its_purpose_only() {
+fn every_day_1_certificate_is_accepted_only_for_its_purpose() {
     for key in SIGNER_KEYS {
         let made = install(key);
         let leaves = made.names().into_iter().filter(|name| row(name).usage != Usage::Signer);
@@ -84,7 +84,7 @@ fn all_of_day_1_is_sound_and_accepted_for_its_purpose_only() {
 }
 
 #[test]
-fn the_bundles_accept_what_they_are_for() {
+fn the_bundles_accept_their_certificates() {
     let made = install(Some("ECDSA P384"));
     let bundle = |stem: &str| made.certificates(stem).iter().map(|it| it.der().to_vec()).collect::<Vec<_>>();
     let at = made.certificate("root-ca").facts().validity.not_before.as_second() + 600;
@@ -115,7 +115,7 @@ fn the_bundles_accept_what_they_are_for() {
 }
 
 #[test]
-fn openssl_finds_every_key_sound() {
+fn openssl_accepts_every_key() {
     for key in SIGNER_KEYS {
         let made = install(key);
         for name in made.names().into_iter().filter(|name| *name != "root-ca") {
@@ -167,7 +167,7 @@ fn graphviz_and_an_xml_parser_read_the_graphs() {
         let laid_out = xml_elements(&graphviz_svg(&dot).unwrap()).unwrap();
         let links = laid_out.iter().filter(|name| *name == "path").count();
         assert_eq!(links, dot.matches(" -> ").count());
-        // Our own picture has the same links, and those of its legend.
+        // Our SVG has the same links, plus those of its legend.
         let ours = xml_elements(&print("svg")).unwrap();
         assert_eq!(ours.iter().filter(|name| *name == "path").count(), links + 3);
     }

@@ -1,4 +1,4 @@
-//! Stock kubectl against `perennial up`, without a flag that it would not need at work.
+//! Tests stock kubectl against `perennial up`, without special flags.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,21 +13,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use common::up::{Up, directory};
+use common::up::{Up, directory, up};
 use perennial_testbed::kubernetes::{ControlPlane, program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A user at a terminal.
 struct User {
-    // The server ends before its directory goes. A real one is somebody else's to end.
+    // The server is dropped before its directory. Another owner stops a real server.
     _running: Option<Up>,
     kubeconfig: PathBuf,
     top: TempDir,
 }
 
-/// What kubectl said.
-struct Said {
+/// The output of kubectl.
+struct CommandOutput {
     out: String,
     err: String,
     is_done: bool,
@@ -46,37 +46,37 @@ impl User {
 
     fn command(&self, words: &str) -> Command {
         let mut command = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
-        // Its cache of what a server has goes by address, and ports come again.
+        // kubectl caches discovery by address, and ports are reused.
         command.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", self.top.path().join("cache"));
         command.current_dir(self.top.path()).args(words.split_whitespace());
         command
     }
 
-    fn says(&self, words: &str, input: &str) -> Said {
+    fn run(&self, words: &str, input: &str) -> CommandOutput {
         let mut command = self.command(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Said { out: text(output.stdout), err: text(output.stderr), is_done: output.status.success() }
+        CommandOutput { out: text(output.stdout), err: text(output.stderr), is_done: output.status.success() }
     }
 
-    /// What it prints where it succeeds.
+    /// Runs kubectl, which must succeed, and returns its output.
     fn does(&self, words: &str) -> String {
         self.does_with(words, "")
     }
 
     fn does_with(&self, words: &str, input: &str) -> String {
-        let said = self.says(words, input);
-        assert!(said.is_done, "kubectl {words}\n{}{}", said.out, said.err);
-        said.out
+        let output = self.run(words, input);
+        assert!(output.is_done, "kubectl {words}\n{}{}", output.out, output.err);
+        output.out
     }
 
-    /// What it complains about where it fails.
+    /// Runs kubectl, which must fail, and returns its error.
     fn cannot(&self, words: &str, input: &str) -> String {
-        let said = self.says(words, input);
-        assert!(!said.is_done, "kubectl {words}\n{}", said.out);
-        said.err
+        let output = self.run(words, input);
+        assert!(!output.is_done, "kubectl {words}\n{}", output.out);
+        output.err
     }
 
     fn json(&self, words: &str) -> Value {
@@ -96,7 +96,7 @@ fn heading(table: &str) -> Vec<&str> {
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, namespace: default}\ndata: {a: '1', b: '2'}\n";
 
 #[test]
-fn what_the_flags_say_stays_until_they_say_something_else() {
+fn flags_are_stored_until_another_flag_changes_them() {
     let top = directory();
     let data = top.path().join("data");
     let start = |arguments: &[&str]| {
@@ -116,17 +116,17 @@ fn what_the_flags_say_stays_until_they_say_something_else() {
 }
 
 #[test]
-fn kubectl_behaves_as_at_work() {
+fn kubectl_works() {
     let user = User::new();
-    it_reads(&user);
-    it_writes(&user);
-    it_applies(&user);
-    it_edits_the_policy(&user);
-    it_waits_and_watches(&user);
-    it_deletes(&user);
+    check_reads(&user);
+    check_writes(&user);
+    check_apply(&user);
+    check_edit(&user);
+    check_wait_and_watch(&user);
+    check_delete(&user);
 }
 
-fn it_reads(user: &User) {
+fn check_reads(user: &User) {
     let resources = user.does("api-resources");
     for kind in ["Secret", "PKI", "Infrastructure", "CustomResourceDefinition", "Lease"] {
         assert!(resources.contains(kind), "{resources}");
@@ -147,7 +147,7 @@ fn it_reads(user: &User) {
     assert!(user.does("version").contains("Server Version: v1."));
 }
 
-fn it_writes(user: &User) {
+fn check_writes(user: &User) {
     user.does("create namespace shop");
     user.does("create configmap c --from-literal=k=v -n shop");
     user.does("create secret generic s --from-literal=password=hunter2 -n shop");
@@ -168,19 +168,19 @@ fn it_writes(user: &User) {
     assert!(user.cannot("get configmap d -n shop", "").contains("NotFound"));
 }
 
-fn it_applies(user: &User) {
+fn check_apply(user: &User) {
     user.file("m.yaml", MAP);
     assert!(user.does("apply -f m.yaml").contains("configmap/m created"));
     assert!(user.does("apply -f m.yaml").contains("configmap/m unchanged"));
     user.file("m.yaml", &MAP.replace(", b: '2'", ""));
-    let difference = user.says("diff -f m.yaml", "");
+    let difference = user.run("diff -f m.yaml", "");
     assert!(difference.out.contains("-  b: \"2\""), "{}{}", difference.out, difference.err);
     assert!(user.does("apply -f m.yaml").contains("configmap/m configured"));
     assert_eq!(user.json("get configmap m")["data"], serde_json::json!({"a": "1"}));
     user.file("m.yaml", &MAP.replace("'2'", "'3'"));
     assert!(user.does("replace -f m.yaml").contains("configmap/m replaced"));
     assert_eq!(user.json("get configmap m")["data"]["b"], "3");
-    // Server-side: whoever owns a field keeps it until somebody insists.
+    // Server-side apply: the owner of a field keeps it until another manager forces a conflict.
     user.file("n.yaml", &MAP.replace("name: m", "name: other"));
     user.does("apply --server-side -f n.yaml");
     user.file("n.yaml", &MAP.replace("name: m", "name: other").replace("'2'", "'4'"));
@@ -190,7 +190,7 @@ fn it_applies(user: &User) {
     assert_eq!(user.json("get configmap other")["data"]["b"], "4");
 }
 
-fn it_edits_the_policy(user: &User) {
+fn check_edit(user: &User) {
     let wrong = "apiVersion: config.openshift.io/v1\nkind: PKI\nmetadata: {name: other}\nspec: {}\n";
     let refused = user.cannot("create -f -", wrong);
     assert!(refused.contains("cluster"), "{refused}");
@@ -216,7 +216,7 @@ fn make_executable(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-fn it_waits_and_watches(user: &User) {
+fn check_wait_and_watch(user: &User) {
     user.does("wait --for=condition=Established crd/pkis.config.openshift.io --timeout=30s");
     let mut watching = user.command("get configmaps -n shop -w --no-headers");
     let mut child = watching.stdout(Stdio::piped()).spawn().unwrap();
@@ -230,21 +230,21 @@ fn it_waits_and_watches(user: &User) {
     child.wait().unwrap();
 }
 
-fn it_deletes(user: &User) {
+fn check_delete(user: &User) {
     user.does("delete configmap m");
     user.does("delete configmap other --cascade=foreground --timeout=60s");
     user.does("delete namespace shop --timeout=60s");
     assert!(user.cannot("get namespace shop", "").contains("NotFound"));
     assert!(user.cannot("get secret s -n shop", "").contains("NotFound"));
-    // A definition takes its objects with it.
+    // Deleting a definition deletes its objects.
     user.does("delete crd featuregates.config.openshift.io --timeout=60s");
-    // kubectl still remembers that there was such a resource.
+    // kubectl still has the resource in its cache.
     let gone = user.cannot("get featuregates", "");
     assert!(gone.contains("the server could not find the requested resource"), "{gone}");
 }
 
 #[test]
-fn kubectl_is_told_what_the_server_does_not_do() {
+fn kubectl_gets_clear_errors_for_unsupported_requests() {
     let user = User::new();
     let refused = user.cannot("get pods --as bob", "");
     assert!(refused.contains("users \"bob\" is forbidden: this API server does not impersonate users"), "{refused}");
@@ -263,7 +263,7 @@ fn kubectl_is_told_what_the_server_does_not_do() {
         let expected = format!("pod \"web\" {what}: this API server has no nodes that run containers");
         assert!(refused.contains(&expected), "kubectl {words}: {refused}");
     }
-    // This one kubectl knows by itself.
+    // kubectl itself rejects this one.
     let refused = user.cannot("port-forward web 8080:80", "");
     assert!(refused.contains("pod is not running. Current status=Pending"), "{refused}");
     let absent = user.cannot("logs nobody", "");
@@ -316,7 +316,9 @@ fn every_documented_patch_is_accepted() {
         patches.extend(commands.map(ToOwned::to_owned));
     }
     assert!(!patches.is_empty(), "the pages have none");
-    // Both resources that people are told to patch, whatever the pages show.
+    // Both documented resources, also if the pages change.
+    let overrides = r#"{"spec":{"unsupportedConfigOverrides":{"forceRotation":{"reason":"a test"}}}}"#;
+    patches.push(format!("kubectl patch serviceca cluster --type=merge -p '{overrides}'"));
     patches.push(
         "kubectl patch featuregate cluster --type=merge -p '{\"spec\":{\"featureSet\":\"CustomNoUpgrade\"}}'"
             .to_owned(),
@@ -330,19 +332,56 @@ fn every_documented_patch_is_accepted() {
     }
 }
 
-/// What openssl says about the certificate of a server, which a client asks for under a name.
+/// Connects with openssl, and verifies the name of the server.
 fn openssl_connects(address: &str, ca: &Path, check: [&str; 2]) -> Result<(), String> {
     let mut openssl = Command::new("openssl");
     openssl.args(["s_client", "-connect", address, "-verify_return_error", "-CAfile"]).arg(ca).args(check);
-    let said = openssl.stdin(Stdio::null()).output().unwrap();
-    if said.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&said.stderr).into_owned()) }
+    let output = openssl.stdin(Stdio::null()).output().unwrap();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// Tests a network namespace with an address for clients.
+#[test]
+fn a_server_on_all_addresses_has_a_certificate_with_the_addresses_of_the_machine() {
+    const ADDRESS: &str = "198.51.100.7";
+    let top = directory();
+    let data = top.path().join("data");
+    let server = up(&data, &["--listen", "0.0.0.0:0"]);
+    let mut command = Command::new("unshare");
+    let script = format!("ip link set lo up && ip addr add {ADDRESS}/32 dev lo && exec \"$@\"");
+    command.args(["--map-root-user", "--net", "sh", "-c", &script, "sh"]).arg(server.get_program());
+    let running = Up::run(
+        {
+            command.args(server.get_args());
+            command
+        },
+        &data,
+    );
+    let config: Value = serde_norway::from_str(&fs::read_to_string(running.kubeconfig()).unwrap()).unwrap();
+    let cluster = &config["clusters"][0]["cluster"];
+    let ca = top.path().join("ca.crt");
+    fs::write(&ca, BASE64_STANDARD.decode(cluster["certificate-authority-data"].as_str().unwrap()).unwrap()).unwrap();
+    let port = cluster["server"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
+    let connects = |address: &str, checked: &str| {
+        let mut openssl = Command::new("nsenter");
+        openssl.args(["--user", "--net", "--preserve-credentials", "-t", &running.process().to_string(), "openssl"]);
+        openssl.args(["s_client", "-connect", &format!("{address}:{port}"), "-verify_return_error", "-CAfile"]);
+        openssl.arg(&ca).args(["-verify_ip", checked]);
+        let output = openssl.stdin(Stdio::null()).output().unwrap();
+        if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    };
+    for address in [ADDRESS, "127.0.0.1"] {
+        assert_eq!(connects(address, address), Ok(()));
+    }
+    // An address that the machine does not have.
+    assert!(connects(ADDRESS, "198.51.100.8").unwrap_err().contains("IP address mismatch"));
 }
 
 #[test]
-fn a_server_on_another_address_has_a_certificate_for_it_and_for_further_names() {
+fn a_server_on_another_address_has_a_certificate_with_it_and_additional_names() {
     let top = directory();
     let data = top.path().join("data");
-    // Without a name, the certificate is for localhost alone.
+    // Without additional names, the certificate has only localhost.
     let user = User::new();
     let ca = top.path().join("ca.crt");
     let write_ca = |user: &User| {
@@ -375,12 +414,12 @@ fn a_server_on_another_address_has_a_certificate_for_it_and_for_further_names() 
         assert_eq!(openssl_connects(&address, &ca, check), Ok(()), "{check:?}");
     }
     assert!(openssl_connects(&address, &ca, ["-verify_hostname", "other.test"]).is_err());
-    // kubectl needs no other name, and takes one that the certificate has.
+    // kubectl needs no other server name, and accepts each name of the certificate.
     assert_eq!(user.does("config view -o jsonpath={.clusters[0].cluster.tls-server-name}"), "");
     user.does("get namespaces");
     user.does("get namespaces --tls-server-name lab.test");
     assert!(user.cannot("get namespaces --tls-server-name other.test", "").contains("other.test"));
-    // A new certificate for localhost brings a new one for all names.
+    // A new certificate for localhost also replaces the certificate with additional names.
     let serial = |name: &str| {
         let shown = Command::new("sh").args(["-c", &format!("openssl s_client -connect {address} </dev/null 2>/dev/null | openssl x509 -noout -serial -ext subjectAltName")]).output().unwrap();
         let text = String::from_utf8(shown.stdout).unwrap();
@@ -399,12 +438,12 @@ fn a_server_on_another_address_has_a_certificate_for_it_and_for_further_names() 
 }
 
 #[test]
-fn metrics_with_tls_are_for_those_who_have_the_token() {
+fn metrics_with_tls_need_the_token() {
     let top = directory();
     let data = top.path().join("data");
     let command = common::up::up(&data, &["--metrics", "127.0.0.1:0", "--metrics-tls", "--log-format", "json"]);
     let running = Up::begin(command, "serving the Kubernetes API");
-    let lines = running.said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lines = running.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let url = lines.into_iter().find_map(|line| line["url"].as_str().map(ToOwned::to_owned)).unwrap();
     assert!(url.starts_with("https://"), "{url}");
     let token = fs::read_to_string(data.join("token")).unwrap();
@@ -433,7 +472,7 @@ fn metrics_with_tls_are_for_those_who_have_the_token() {
     assert!(running.stop("-TERM").success());
 }
 
-/// What kubectl makes without a file, and sends in the binary form of the API.
+/// Commands with which kubectl creates objects without a file, as protobuf.
 const WITHOUT_A_FILE: &[&str] = &[
     "create deployment one --image=example.test/web:1 --port=8080 --replicas=0",
     "create deployment two --image=example.test/web:1 --image=example.test/proxy@sha256:00 --replicas=3",
@@ -454,7 +493,7 @@ const WITHOUT_A_FILE: &[&str] = &[
     "create namespace seventeen",
 ];
 
-/// What only the real server says of them: ours fills in nothing for who would run pods, or send packets to services.
+/// Fields that only the real server sets, for kubelets and for routing to Services.
 const ONLY_REAL: &[&str] = &[
     "/spec/progressDeadlineSeconds",
     "/spec/revisionHistoryLimit",
@@ -479,13 +518,13 @@ const ONLY_REAL: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn what_kubectl_makes_without_a_file_is_the_same_on_a_real_server() {
+async fn objects_that_kubectl_creates_without_a_file_are_the_same_on_a_real_server() {
     let control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
     let (real, ours) = (User::of(&control_plane), User::new());
     let mut complaints = Vec::new();
     for words in WITHOUT_A_FILE {
         for more in [" --dry-run=server", ""] {
-            // What comes after two dashes is for the container.
+            // Arguments after two dashes are for the container.
             let (command, arguments) = words.split_once(" -- ").unwrap_or((words, ""));
             let words = format!("{command}{more} -o json -- {arguments}");
             let made = |user: &User| leaves(&serde_json::from_str(&user.does(&words)).unwrap());
@@ -493,7 +532,7 @@ async fn what_kubectl_makes_without_a_file_is_the_same_on_a_real_server() {
             for at in real.keys().chain(ours.keys()).filter(|at| real.get(*at) != ours.get(*at)) {
                 let is_filled_in = match (real.get(at), ours.get(at)) {
                     (Some(_), None) => is_only_real(at),
-                    // A struct that is empty in ours and not in the real one.
+                    // A struct that is empty only on our server.
                     (None, Some(value)) => *value == json!({}) && is_only_real(&format!("{at}/")),
                     _ => false,
                 };
@@ -505,11 +544,11 @@ async fn what_kubectl_makes_without_a_file_is_the_same_on_a_real_server() {
     }
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     for user in [&real, &ours] {
-        it_decides_about_requests(user);
+        check_certificate_requests(user);
     }
 }
 
-fn it_decides_about_requests(user: &User) {
+fn check_certificate_requests(user: &User) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
     let made = openssl.args(["-keyout", "/dev/null", "-subj", "/CN=tester"]).output().unwrap();
@@ -540,15 +579,14 @@ fn it_decides_about_requests(user: &User) {
     assert!(refused.contains("is already Approved"), "{refused}");
 }
 
-/// Whether it is among those, where `*` stands for a number and a slash at the end for all that is below.
+/// Returns whether a path is in that list, where `*` matches a number and a slash at the end matches all paths below.
 fn is_only_real(at: &str) -> bool {
     let plain: Vec<&str> = at.split('/').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part }).collect();
     let plain = plain.join("/");
     ONLY_REAL.iter().any(|known| plain == *known || known.ends_with('/') && plain.starts_with(known))
 }
 
-/// Every value in an object that is no object or list with something in it, by where it is. What is another each time
-/// is left out.
+/// Returns all leaf values of an object by path, without values that differ each time.
 fn leaves(value: &Value) -> BTreeMap<String, Value> {
     fn collect(at: String, value: &Value, found: &mut BTreeMap<String, Value>) {
         match value {

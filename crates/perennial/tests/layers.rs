@@ -1,12 +1,13 @@
-//! The layers of `ARCHITECTURE.md`, checked against what the crates really depend on.
+//! Compares the layers in `ARCHITECTURE.md` with the dependencies of the crates.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 
-/// A crate, which of ours it may import, and what must not be anywhere below it.
+/// A crate, the crates of ours that it may import, and the crates that it must never depend on.
 struct Layer {
     name: &'static str,
     may_import: &'static [&'static str],
@@ -36,7 +37,7 @@ fn metadata() -> Metadata {
     MetadataCommand::new().exec().expect("cargo metadata answers")
 }
 
-/// Every crate below `root` through normal dependencies, by name.
+/// Returns the names of all normal dependencies of `root`, direct and indirect.
 fn below(metadata: &Metadata, root: &PackageId) -> BTreeSet<String> {
     let resolve = metadata.resolve.as_ref().expect("cargo metadata resolves");
     let nodes: BTreeMap<&PackageId, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
@@ -91,7 +92,7 @@ fn forbidden(layer: &Layer) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn the_table_in_the_documentation_says_the_same() {
+fn the_table_in_architecture_md_is_correct() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md")).unwrap();
     for layer in LAYERS {
         let line = page.lines().find(|line| line.starts_with(&format!("| `{}` |", layer.name)));
@@ -105,4 +106,119 @@ fn the_table_in_the_documentation_says_the_same() {
         };
         assert_eq!(imports, expected, "what {} may import", layer.name);
     }
+}
+
+/// Returns the production code of a file, without comments and tests.
+fn code_of(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    code.lines().filter(is_code).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns all production files below a directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_for_tests = ["tests", "tests.rs", "fixtures.rs"].iter().any(|it| name.to_str() == Some(it));
+        if is_for_tests {
+            continue;
+        }
+        if path.is_dir() { files.extend(files_below(&path)) } else { files.push(path) }
+    }
+    files
+}
+
+fn source(of: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(of)
+}
+
+/// Returns all identifiers of the code.
+fn words(code: &str) -> BTreeSet<&str> {
+    code.split(|it: char| !(it.is_alphanumeric() || it == '_')).collect()
+}
+
+#[test]
+fn the_executor_uses_no_component_policy_or_rule() {
+    let act = source("perennial-operator/src/act");
+    let files = files_below(&act).into_iter().chain([act.with_extension("rs")]);
+    for file in files {
+        let code = code_of(&file);
+        let decides =
+            ["Component", "policy", "rules", "Wiring", "Catalog"].map(|it| words(&code).contains(it).then_some(it));
+        let decides: Vec<&str> = decides.into_iter().flatten().collect();
+        assert!(decides.is_empty(), "{}: {decides:?} is for core to know", file.display());
+    }
+}
+
+/// The modules of core. Each imports only from modules before it. A module of a folder may have a place of its own.
+const ROOMS: &[&str] = &[
+    "key",
+    "policy",
+    "spec",
+    "catalog",
+    "annotations",
+    "nearest",
+    "clocks",
+    "service_ca::reloads",
+    "trust",
+    "snapshot",
+    "issuance",
+    "rules",
+    "service_ca::serving",
+    "description",
+    "plan",
+    "service_ca",
+    "verify",
+    "conditions",
+    "service_ca::consumers",
+    "service_ca::distrust",
+    "inventory",
+    "forecast",
+    "campaign",
+    "warning",
+    "install",
+    "simulate",
+];
+
+/// The place of a path in that order: of the module itself, or of the folder that it is in.
+fn place_of(path: &str) -> Option<usize> {
+    let is_in = |room: &str| path.strip_prefix(room).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+    let rooms = ROOMS.iter().enumerate().filter(|(_, room)| is_in(room));
+    rooms.max_by_key(|(_, room)| room.len()).map(|(place, _)| place)
+}
+
+fn is_of_path(it: char) -> bool {
+    it.is_alphanumeric() || it == '_' || it == ':'
+}
+
+#[test]
+fn the_modules_of_core_import_one_way() {
+    let core = source("perennial-core/src");
+    let mut found = BTreeSet::new();
+    let mut violations = Vec::new();
+    for file in files_below(&core) {
+        let below = file.strip_prefix(&core).unwrap();
+        let module = below.with_extension("").to_str().unwrap().replace('/', "::");
+        if module == "lib" {
+            continue;
+        }
+        let place = place_of(&module).unwrap_or_else(|| panic!("the order of modules lacks {module}"));
+        let room = ROOMS[place];
+        let code = code_of(&file);
+        assert!(!code.contains("use crate::{"), "{}: one line for each module", below.display());
+        for used in code.split("crate::").skip(1).filter_map(|it| it.split(|c: char| !is_of_path(c)).next()) {
+            match place_of(used) {
+                Some(after) if place < after => {
+                    violations.push(format!("{}: {room} comes before {}", below.display(), ROOMS[after]));
+                }
+                Some(_) => {}
+                None => violations.push(format!("{}: {used} is named without its folder", below.display())),
+            }
+        }
+        found.insert(room);
+    }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert_eq!(found.len(), ROOMS.len());
 }

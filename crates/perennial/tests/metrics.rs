@@ -1,4 +1,4 @@
-//! `perennial run` on a real cluster as its manifests install it, and who may read its metrics.
+//! Tests the authorization of metrics of `perennial run` on a real cluster with its manifests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,10 +18,10 @@ use perennial_testbed::kubernetes::ControlPlane;
 use serde_json::Value;
 
 const NAMESPACE: &str = "openshift-kube-apiserver-operator";
-/// What it does besides, with rights of its own.
+/// An additional flag, with its own rights.
 const BESIDES: &str = "--publish-service-ca";
 
-/// An operator, which ends with the test.
+/// An operator that stops with the test.
 struct Operator {
     child: Child,
     url: String,
@@ -34,22 +34,22 @@ impl Operator {
         command.arg(BESIDES);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
+        let mut output = String::new();
         let url = loop {
             let mut line = String::new();
-            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended: {said}");
+            assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended: {output}");
             let url = serde_json::from_str::<Value>(&line).ok().and_then(|line| find_url(&line));
-            said += &line;
+            output += &line;
             if let Some(url) = url {
                 break url;
             }
         };
-        // Who does not read what it says holds it up.
+        // Read the log, because a full pipe would block the operator.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Operator { child, url }
     }
 
-    /// What curl gets: the status, and the text.
+    /// Requests a path with curl, and returns the status and the body.
     fn ask(&self, path: &str, token: Option<&str>) -> (String, String) {
         let url = self.url.replace("/metrics", path);
         let mut curl = Command::new("curl");
@@ -86,7 +86,7 @@ fn find_url(line: &Value) -> Option<String> {
     url.as_str().map(str::to_owned)
 }
 
-/// A kubeconfig of an account, beside the administrator's.
+/// Returns a kubeconfig of a service account.
 fn kubeconfig_of(admin: &Administrator, account: &str, directory: &Path) -> PathBuf {
     let token = admin.kubectl(&format!("create token {account} -n {NAMESPACE}"));
     let mut config: Value = serde_json::from_str(&admin.kubectl("config view --raw -o json")).unwrap();
@@ -97,19 +97,19 @@ fn kubeconfig_of(admin: &Administrator, account: &str, directory: &Path) -> Path
 }
 
 #[tokio::test]
-async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
+async fn metrics_over_tls_need_an_authorized_token() {
     let control_plane = ControlPlane::start().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let admin = Administrator::new(control_plane.kubeconfig(), top.path());
 
-    // Those who only look do so on any cluster.
+    // Read-only commands work on any cluster.
     for words in ["certs", "certs -o json", "plan", "verify", "forecast", "explain aggregator-client", "snapshot"] {
-        let said = admin.perennial(&words.split(' ').collect::<Vec<_>>());
-        assert!(matches!(said.code, Some(0 | 3 | 4)), "perennial {words}: {:?} {}", said.code, said.err);
-        assert!(!said.out.is_empty(), "perennial {words}");
+        let output = admin.perennial(&words.split(' ').collect::<Vec<_>>());
+        assert!(matches!(output.code, Some(0 | 3 | 4)), "perennial {words}: {:?} {}", output.code, output.err);
+        assert!(!output.out.is_empty(), "perennial {words}");
     }
 
-    // The manifests are what a real server takes.
+    // A real server accepts the manifests.
     let image = ["manifests", "--image", "registry.example.com/perennial:1"];
     let manifests = admin.perennial(&[&image[..], &[BESIDES]].concat()).out;
     assert!(manifests.contains(&format!("- {BESIDES}\n")), "{manifests}");
@@ -131,7 +131,7 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
     admin.kubectl(&format!("create clusterrolebinding reads {role} --serviceaccount {NAMESPACE}:prometheus"));
     let token = |account: &str| admin.kubectl(&format!("create token {account} -n {NAMESPACE}"));
 
-    // Whether it lives, everybody may know.
+    // The probes need no token.
     assert_eq!(operator.ask("/livez", None), ("200".to_owned(), "ok".to_owned()));
     assert_eq!(operator.ask("/metrics", None).0, "401");
     assert_eq!(operator.ask("/metrics", Some("made up")).0, "401");
@@ -145,34 +145,36 @@ async fn metrics_are_read_over_tls_by_whom_the_cluster_lets() {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(operator.ask("/readyz", None).0, "200", "a pass has ended");
-    // Under this identity it says how the components are.
-    let told = admin.kubectl("get clusteroperator kube-apiserver -o json");
-    assert!(told.contains("CertRotation_AggregatorClientSigner_Degraded"), "{told}");
+    // With these rights, the operator writes conditions.
+    let text = admin.kubectl("get clusteroperator kube-apiserver -o json");
+    assert!(text.contains("CertRotation_AggregatorClientSigner_Degraded"), "{text}");
     let reader = token("prometheus");
     let (status, text) = operator.ask("/metrics", Some(&reader));
     assert_eq!(status, "200", "{text}");
     promtool_check_metrics(&text).unwrap();
     assert!(text.contains("openshift_pki_certificate_generated_total"), "{text}");
-    // Every namespace has the CA bundle of Services, which its own roles allow.
-    if admin.kubectl("get configmap -n openshift-service-ca signing-cabundle --ignore-not-found").is_empty() {
-        admin.kubectl("create configmap -n openshift-service-ca signing-cabundle --from-literal=ca-bundle.crt=bundle");
+    for (reason, count) in [("UnknownToken", 1), ("Forbidden", 1), ("TooManyTokens", 0), ("ReviewFailed", 0)] {
+        let line = format!("perennial_metrics_requests_refused_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(text.contains(&line), "{line} {text}");
     }
+    // Every namespace has the CA bundle of Services, with the rights of --publish-service-ca.
     let data = |map: &str, key: &str| {
-        let found: Value = serde_json::from_str(&admin.kubectl(&format!("get configmap -o json {map}"))).unwrap();
+        let found = admin.kubectl(&format!("get configmap -o json --ignore-not-found {map}"));
+        let found: Value = serde_json::from_str(&found).unwrap_or_default();
         found["data"][key].as_str().map(str::to_owned)
     };
     let is_given = || {
         let given = data("-n default openshift-service-ca.crt", "service-ca.crt");
         given.is_some() && given == data("-n openshift-service-ca signing-cabundle", "ca-bundle.crt")
     };
-    for _ in 0..100 {
+    for _ in 0..300 {
         if is_given() {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(is_given());
-    // In the clear, there is nothing.
+    // Without TLS, there is no answer.
     let plain = Command::new("curl").args(["--silent", &operator.url.replace("https:", "http:")]).output().unwrap();
     assert!(!plain.status.success());
 }

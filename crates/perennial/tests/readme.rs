@@ -1,6 +1,6 @@
-//! The README: its sample outputs are what the commands print, and its table has every command.
+//! Tests the README: its samples are the output of the commands, and its table lists every command.
 //!
-//! `make generate` writes the samples again: then this runs with `UPDATE_EXPECT=1`.
+//! `make generate` updates the samples by running this test with `UPDATE_EXPECT=1`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,14 +12,14 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a command prints, called in the directory of the README.
+/// Runs a command in the directory of the README, and returns its output.
 fn output(words: &[&str]) -> String {
     let called = Command::new(env!("CARGO_BIN_EXE_perennial")).args(words).current_dir(root()).output().unwrap();
     assert_eq!(String::from_utf8(called.stderr).unwrap(), "", "{words:?}");
     String::from_utf8(called.stdout).unwrap()
 }
 
-/// The README with every sample made again: a block that begins with a call of `perennial` that needs no cluster.
+/// Returns the README with new samples, and their number. A sample is a block that starts with a `perennial` command without a cluster.
 fn generated(readme: &str) -> (String, usize) {
     let (mut text, mut samples) = (String::new(), 0);
     let mut lines = readme.lines();

@@ -1,4 +1,4 @@
-//! `perennial rotate` against `perennial up`, and what becomes of it.
+//! Tests `perennial rotate` against `perennial up`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,14 +10,14 @@ mod common {
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use common::admin::{Administrator, Said};
+use common::admin::{Administrator, CommandOutput};
 use common::up::{Up, directory};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A cluster with every certificate, and who looks after its policy.
+/// A cluster with all certificates.
 struct Lab {
-    // The server ends before its directory goes.
+    // The server is dropped before its directory.
     _running: Up,
     admin: Administrator,
     _top: TempDir,
@@ -36,11 +36,11 @@ impl Lab {
         lab
     }
 
-    fn perennial(&self, arguments: &[&str]) -> Said {
+    fn perennial(&self, arguments: &[&str]) -> CommandOutput {
         self.admin.perennial(arguments)
     }
 
-    /// Which keys these certificates get from now on; the others keep what they have.
+    /// Sets a policy that changes the keys of these certificates only.
     fn want(&self, names: &[&str]) {
         let key = json!({"algorithm": "ECDSA", "ecdsa": {"curve": "P256"}});
         let overrides: Vec<Value> =
@@ -64,7 +64,7 @@ impl Lab {
         }
     }
 
-    /// The certificates that have keys which nobody wants.
+    /// Returns the certificates whose key does not follow the policy.
     fn noncompliant(&self) -> BTreeSet<String> {
         let wrong = self.certificates().into_iter().filter(|it| it["compliant"] == false);
         wrong.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
@@ -76,50 +76,56 @@ fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_the_policy_does_not_want_is_replaced_a_few_at_a_time() {
+fn noncompliant_certificates_are_rotated_a_few_at_a_time() {
     let lab = Lab::new();
     let nothing = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--yes"]);
     assert_eq!((nothing.code, nothing.out.as_str()), (Some(0), ""));
-    assert!(nothing.err.contains("every certificate has the key that the policy asks for"), "{}", nothing.err);
+    assert!(nothing.err.contains("nothing to rotate: every key follows the policy"), "{}", nothing.err);
 
     let wanted = ["aggregator-signer", "kube-apiserver-lb-signer", "kube-apiserver-localhost-signer"];
     lab.want(&wanted);
     assert_eq!(lab.noncompliant(), names(wanted));
 
-    // A dry run says what would happen, and does nothing.
+    // A dry run prints the plan and writes nothing.
     let dry = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "2"]);
     assert_eq!(dry.code, Some(0));
     let table: Vec<&str> = dry.out.lines().filter(|line| line.contains("RSA 2048   ECDSA P256")).collect();
     assert_eq!(table.len(), 3, "{}", dry.out);
     assert_eq!(dry.out.matches("forced rotation: March").count(), 2, "{}", dry.out);
-    assert!(dry.err.contains("asks for 2 new certificates, and for 1 more when these are done"), "{}", dry.err);
-    assert!(!lab.admin.kubectl("get secrets -A -o json").contains("perennial.dev/force-rotation"), "nobody asked");
+    assert!(dry.err.contains("asks for 2 new certificates, then for 1 more"), "{}", dry.err);
+    assert!(
+        !lab.admin.kubectl("get secrets -A -o json").contains("perennial.dev/force-rotation"),
+        "no rotation was requested"
+    );
     assert_eq!(lab.noncompliant(), names(wanted));
 
     let first =
         lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "1", "--no-wait", "--yes"]);
     assert_eq!(first.out.matches("asked for a new certificate").count(), 1, "{}", first.out);
-    assert!(first.err.contains("2 more are to be asked for"), "{}", first.err);
+    assert!(first.err.contains("2 more to rotate"), "{}", first.err);
     lab.wait_until("one of them is replaced", |items| items.iter().filter(|it| it["compliant"] == false).count() == 2);
 
-    // The same reason goes on with the others, and not with what was replaced for it.
+    // The same reason continues with the other certificates, and rotates none twice.
     let rest = lab.perennial(&["rotate", "--noncompliant", "--reason", "March", "--at-once", "1", "--yes"]);
     assert_eq!(rest.code, Some(0), "{}{}", rest.out, rest.err);
     assert_eq!(rest.err.matches("asked for a new certificate").count(), 2, "{}", rest.err);
-    assert!(rest.out.ends_with("\n2 rotated, 0 already, 0 failed\n"), "{}", rest.out);
+    assert!(rest.out.ends_with("\n2 rotated, 0 rotated before, 0 failed\n"), "{}", rest.out);
     assert_eq!(lab.noncompliant(), names([]));
 
-    // Another policy and the old reason: nothing is rotated twice for it, and that is said once.
+    // With another policy and the old reason, nothing is rotated, and one message says so.
     lab.want(&[]);
     for arguments in [&["--yes"][..], &[]] {
         let again = lab.perennial(&[&["rotate", "--noncompliant", "--reason", "March"], arguments].concat());
         assert_eq!(again.code, Some(1), "{}", again.out);
-        assert_eq!(again.err, "error: 3 certificates: not rotated: this reason was used; pass another --reason\n");
+        assert_eq!(
+            again.err,
+            "error: 3 certificates: not rotated: this reason was used before; pass another --reason\n"
+        );
     }
     assert_eq!(lab.noncompliant(), names(wanted));
 }
 
-/// Services with certificates of RSA keys.
+/// Creates Services with RSA certificates.
 fn with_services(lab: &Lab, count: usize) {
     lab.admin.kubectl("create namespace shop");
     for number in 0..count {
@@ -134,21 +140,21 @@ fn with_services(lab: &Lab, count: usize) {
     });
 }
 
-/// The certificates of Services, by the Secret.
+/// Returns the certificates of Services by Secret.
 fn served(lab: &Lab) -> BTreeMap<String, Value> {
     let list: Value = serde_json::from_str(&lab.admin.kubectl("get secrets -n shop -o json")).unwrap();
     let items = list["items"].as_array().unwrap().iter();
     items.map(|it| (it["metadata"]["name"].as_str().unwrap().to_owned(), it["data"]["tls.crt"].clone())).collect()
 }
 
-/// How many differ.
+/// Returns the number of changed certificates.
 fn changed(one: &BTreeMap<String, Value>, other: &BTreeMap<String, Value>) -> usize {
     assert!(one.keys().eq(other.keys()));
     one.iter().filter(|(name, certificate)| other[*name] != **certificate).count()
 }
 
 #[test]
-fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_exact_count() {
+fn certificates_of_services_are_rotated_by_policy_row_and_secret_with_exact_totals() {
     const COUNT: usize = 12;
     let lab = Lab::new();
     with_services(&lab, COUNT);
@@ -165,24 +171,24 @@ fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_e
         ["rotate", "--noncompliant", "--controllers", "service-ca", "--reason", "March", "--at-once", "3", "--yes"];
     let rotated = lab.perennial(&all);
     assert_eq!(rotated.code, Some(0), "{}{}", rotated.out, rotated.err);
-    assert!(rotated.out.ends_with("\n12 rotated, 0 already, 0 failed\n"), "{}", rotated.out);
+    assert!(rotated.out.ends_with("\n12 rotated, 0 rotated before, 0 failed\n"), "{}", rotated.out);
     assert!(!lab.noncompliant().contains("service-serving"));
     let after = served(&lab);
     assert_eq!(changed(&before, &after), COUNT);
 
-    // One of them, by its Secret: in a dry run, for real, and once more with the same reason.
+    // One certificate by its Secret: a dry run, the rotation, and a second call with the same reason.
     let one = ["rotate", "shop/web-3-tls", "--reason", "copied"];
     let dry = lab.perennial(&one);
     assert_eq!(dry.code, Some(0), "{}{}", dry.out, dry.err);
     assert!(
-        dry.out.contains("shop/web-3-tls") && dry.out.contains("1 write to make now, 0 waiting, 0 risks"),
+        dry.out.contains("shop/web-3-tls") && dry.out.contains("1 write due now, 0 waiting, 0 risks"),
         "{}",
         dry.out
     );
     assert!(dry.err.contains("dry run: --yes asks for 1 new certificate"), "{}", dry.err);
     let done = lab.perennial(&[&one[..], &["--yes"]].concat());
     assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
-    assert_eq!(done.out, "shop/web-3-tls: rotated\n1 rotated, 0 already, 0 failed\n");
+    assert_eq!(done.out, "shop/web-3-tls: rotated\n1 rotated, 0 rotated before, 0 failed\n");
     let one_more = served(&lab);
     assert_eq!(changed(&after, &one_more), 1);
     for arguments in [&one[..], &[&one[..], &["--yes"]].concat()] {
@@ -193,27 +199,27 @@ fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_e
     }
     assert_eq!(served(&lab), one_more);
 
-    // All of them, by the row: what was rotated for the reason before is counted, too.
+    // All certificates by the row. The totals include certificates that were rotated before.
     let all = lab.perennial(&["rotate", "service-serving", "--reason", "copied", "--at-once", "4", "--yes"]);
     assert_eq!(all.code, Some(0), "{}{}", all.out, all.err);
-    assert!(all.out.ends_with("\n11 rotated, 1 already, 0 failed\n"), "{}", all.out);
+    assert!(all.out.ends_with("\n11 rotated, 1 rotated before, 0 failed\n"), "{}", all.out);
     assert_eq!(changed(&one_more, &served(&lab)), COUNT - 1);
 
-    // One that cannot be written is counted, and does not keep the command from its end.
+    // An immutable Secret counts as failed, and the command completes.
     let immutable = ["patch", "secret", "web-0-tls", "-n", "shop", "--type=merge", "-p", r#"{"immutable": true}"#];
     assert_eq!(lab.admin.kubectl_words(&immutable, "").code, Some(0));
     let rest = lab.perennial(&["rotate", "service-serving", "--reason", "once more", "--yes"]);
     assert_eq!(rest.code, Some(1), "{}{}", rest.out, rest.err);
     assert!(rest.out.contains("shop/web-0-tls: failed: "), "{}", rest.out);
-    assert!(rest.out.ends_with("\n11 rotated, 0 already, 1 failed\n"), "{}", rest.out);
+    assert!(rest.out.ends_with("\n11 rotated, 0 rotated before, 1 failed\n"), "{}", rest.out);
     assert!(rest.err.contains("error: 1 certificate not rotated; the first: shop/web-0-tls: "), "{}", rest.err);
 
-    // Names: those of certs, explain and rotate are the same.
+    // certs, explain and rotate accept the same names.
     for name in ["service-serving", "shop/web-3-tls", "aggregator-client", "openshift-kube-apiserver/aggregator-client"]
     {
         for command in [&["certs", name][..], &["explain", name], &["rotate", name, "--reason", "names"]] {
-            let said = lab.perennial(command);
-            assert_eq!(said.code, Some(0), "{command:?}: {}", said.err);
+            let output = lab.perennial(command);
+            assert_eq!(output.code, Some(0), "{command:?}: {}", output.err);
         }
     }
     for command in [
@@ -221,15 +227,21 @@ fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_e
         &["explain", "shop/web-3-tl"],
         &["rotate", "shop/web-3-tl", "--reason", "names"],
     ] {
-        let said = lab.perennial(command);
-        assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{command:?}");
-        assert!(said.err.contains("nothing is called \"shop/web-3-tl\"; the nearest names are shop/web-3-tls, shop/web-0-tls and shop/web-1-tls"), "{}", said.err);
+        let output = lab.perennial(command);
+        assert_eq!((output.code, output.out.as_str()), (Some(1), ""), "{command:?}");
+        assert!(
+            output.err.contains(
+                "unknown name \"shop/web-3-tl\"; similar names: shop/web-3-tls, shop/web-0-tls and shop/web-1-tls"
+            ),
+            "{}",
+            output.err
+        );
     }
-    // Who asks about the service CA is told about the service CA.
+    // With --controllers service-ca, the output covers only the service CA.
     let verified = lab.perennial(&["verify", "--controllers", "service-ca"]);
     assert!(verified.out.contains("service-serving") && !verified.out.contains("aggregator"), "{}", verified.out);
 
-    // And so are the dates, also of what waits.
+    // All commands show the same dates, also for waits.
     let signer = lab.perennial(&["rotate", "kube-control-plane-signer", "--reason", "dates", "--yes"]);
     assert_eq!(signer.code, Some(0), "{}{}", signer.out, signer.err);
     lab.perennial(&["rotate", "kube-controller-manager-client-cert-key", "--reason", "dates", "--no-wait", "--yes"]);
@@ -251,7 +263,7 @@ fn certificates_of_services_are_rotated_by_policy_by_row_and_by_secret_with_an_e
     assert_eq!(serde_json::from_str::<Value>(&one.out).unwrap()["items"].as_array().unwrap().len(), 1);
 }
 
-/// What is written on the Secret of the service CA.
+/// Returns the annotations of the Secret of the service CA.
 fn written(lab: &Lab) -> Value {
     let secret = lab.admin.kubectl("get secret signing-key -n openshift-service-ca -o json");
     serde_json::from_str::<Value>(&secret).unwrap()["metadata"]["annotations"].take()
@@ -277,14 +289,14 @@ fn the_service_ca_is_rotated_at_once_for_each_new_reason() {
         "{}",
         dry.out
     );
-    assert_eq!(written(&lab).get(FORCED), None, "nobody asked");
+    assert_eq!(written(&lab).get(FORCED), None, "no rotation was requested");
     let asked = lab.perennial(&["rotate", "service-ca", "--reason", "leaked", "--yes"]);
     assert_eq!(asked.code, Some(0), "{}", asked.err);
-    let rotated = "openshift-service-ca/signing-key: rotated\n1 rotated, 0 already, 0 failed\n";
+    let rotated = "openshift-service-ca/signing-key: rotated\n1 rotated, 0 rotated before, 0 failed\n";
     assert_eq!(asked.out, rotated, "{}", asked.err);
     wait_for(&lab, FORCED, "leaked");
 
-    // Who asks by the resource minutes later does not wait, either.
+    // A reason in the resource soon after does not wait, either.
     let overrides = json!({"forceRotation": {"reason": "once more"}});
     let spec = json!({"managementState": "Managed", "unsupportedConfigOverrides": overrides});
     let metadata = json!({"name": "cluster"});
@@ -296,7 +308,7 @@ fn the_service_ca_is_rotated_at_once_for_each_new_reason() {
     assert_eq!(written(&lab)[FORCED], "leaked");
     let dry = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
     assert!(dry.out.contains("forced rotation: now"), "{}", dry.out);
-    // Rotations of the same second are one generation of clients.
+    // Rotations in the same second have the same clients.
     let clients =
         dry.out.lines().filter(|line| line.starts_with("clients that have not reloaded the trust bundle since"));
     let named = clients.filter(|line| line.contains("accept new serving certificates until")).count();
@@ -307,7 +319,7 @@ fn the_service_ca_is_rotated_at_once_for_each_new_reason() {
     let again = lab.perennial(&["rotate", "service-ca", "--reason", "now"]);
     assert!(again.out.contains("signing-key: not rotated: this reason was used"), "{}{}", again.out, again.err);
 
-    // What the resource says is to be left alone is.
+    // With Unmanaged, the CA is not rotated.
     let unmanaged = r#"{"spec": {"managementState": "Unmanaged"}}"#;
     lab.admin.kubectl_words(&["patch", "serviceca", "cluster", "--type=merge", "-p", unmanaged], "");
     let refused = lab.perennial(&["rotate", "service-ca", "--reason", "once more", "--yes"]);

@@ -1,4 +1,4 @@
-//! `perennial plan`, `verify`, `explain` and `forecast` from the outside, on the example snapshot and on damaged ones.
+//! Tests `perennial plan`, `verify`, `explain` and `forecast` with the example snapshot and with invalid ones.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,10 +13,10 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What `make generate` writes to the example.
+/// The arguments with which `make generate` creates the example.
 const GENERATE: [&str; 5] = ["simulate", "--years=1", "--services=2", "--snapshot-at", "19h10m"];
 
-/// An hour before the end of the first day: the one-day signers of the installation are being replaced.
+/// The path of the example: five hours before the end of the first day, while one-day signers of the installation are replaced.
 fn example() -> String {
     format!("{}/../../examples/snapshot.json", env!("CARGO_MANIFEST_DIR"))
 }
@@ -25,7 +25,7 @@ fn example_value() -> Value {
     serde_json::from_str(&fs::read_to_string(example()).unwrap()).unwrap()
 }
 
-/// stdout and exit code of a command on the example.
+/// Returns stdout and exit code of a command with the example.
 fn on_example(arguments: &[&str]) -> (String, i32) {
     on_file(&example(), arguments)
 }
@@ -36,7 +36,7 @@ fn on_file(file: &str, arguments: &[&str]) -> (String, i32) {
     (stdout, code)
 }
 
-/// The example with something changed, in a file of its own.
+/// A changed copy of the example in a file.
 struct Changed {
     directory: TempDir,
 }
@@ -59,8 +59,8 @@ impl Changed {
     }
 }
 
-/// What every command says about a snapshot that is none.
-fn check_refused(changed: &Changed, expected: &Expect) {
+/// Checks that every command rejects the snapshot with this error.
+fn check_rejected(changed: &Changed, expected: &Expect) {
     let refusals = [&["plan"][..], &["verify"], &["forecast"], &["explain", "csr-signer"]].map(|command| {
         let (stdout, stderr, code) = texts(&perennial(&[command, &["--from", &changed.file()]].concat()));
         assert_eq!((stdout.as_str(), code), ("", 1), "{command:?}");
@@ -70,9 +70,22 @@ fn check_refused(changed: &Changed, expected: &Expect) {
     expected.assert_eq(refusals[0].trim_end());
 }
 
-/// The lines from one that begins so to the next empty one.
+/// Returns the lines from the title to the next empty line.
 fn section<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
     text.lines().skip_while(|line| !line.starts_with(title)).take_while(|line| !line.is_empty()).collect()
+}
+
+/// A default is not written, and may be read.
+#[test]
+fn settings_that_spell_out_their_defaults_are_read() {
+    let changed = Changed::new(|value| {
+        value["settings"]["mode"] = "normal".into();
+        value["settings"]["inFlight"] = 50.into();
+        value["settings"]["consent"] = json!([]);
+        value["clockSkewSeconds"] = 0.into();
+    });
+    let plan = |file: &str| texts(&perennial(&["plan", "--from", file, "-o", "json"]));
+    assert_eq!(plan(&changed.file()), plan(&example()));
 }
 
 #[test]
@@ -98,24 +111,24 @@ fn the_same_snapshot_gives_the_same_bytes() {
 fn tables_fit_a_terminal() {
     for command in [&["plan"][..], &["verify"], &["forecast"], &["explain", "csr-signer"], &["explain", "client-ca"]] {
         let (text, _) = on_example(command);
-        // A name cannot be broken; nothing else is longer.
+        // Only a long name may exceed the width.
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 120).collect();
         assert_eq!(long, Vec::<&str>::new(), "{command:?}");
     }
 }
 
 #[test]
-fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
+fn a_plan_lists_writes_in_order_and_waits() {
     let (text, code) = on_example(&["plan"]);
     assert_eq!(code, 0);
     expect![[r#"
-        At 2026-01-01T19:16:02Z: 16 writes to make now, 2 waiting, 0 risks.
+        At 2026-01-01T19:16:02Z: 16 writes due now, 2 waiting, 0 risks.
 
-        TO WRITE, in this order; then look again
+        TO WRITE, in this order; then plan again
         #    DO        OBJECT                                                                WHY
-        1    issue     openshift-kube-apiserver-operator/aggregator-client-signer            80% of its life
-        2    issue     openshift-kube-controller-manager-operator/csr-signer-signer          80% of its life
-        3    issue     openshift-kube-controller-manager-operator/csr-signer                 80% of its life
+        1    issue     openshift-kube-apiserver-operator/aggregator-client-signer            80% of validity
+        2    issue     openshift-kube-controller-manager-operator/csr-signer-signer          80% of validity
+        3    issue     openshift-kube-controller-manager-operator/csr-signer                 80% of validity
         4    publish   openshift-config-managed/kube-apiserver-aggregator-client-ca          1 added
         5    copy      openshift-kube-apiserver/aggregator-client-ca                         from #4
         6    copy      openshift-kube-controller-manager/aggregator-client-ca                from #4
@@ -125,7 +138,7 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
         10   copy      openshift-config-managed/csr-controller-ca                            from #9
         11   copy      openshift-kube-apiserver/kubelet-serving-ca                           from #9
         12   copy      openshift-config-managed/kubelet-serving-ca                           from #9
-        13   publish   openshift-kube-controller-manager/serviceaccount-ca                   to note its reach
+        13   publish   openshift-kube-controller-manager/serviceaccount-ca                   record that all readers have it
         14   publish   openshift-kube-apiserver/client-ca                                    2 added
         15   copy      openshift-config-managed/kube-apiserver-client-ca                     from #14
         16   copy      openshift-kube-controller-manager/client-ca                           from #14
@@ -137,26 +150,26 @@ fn a_plan_says_what_is_written_in_which_order_and_what_waits() {
                         openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at revision 3 and
                         openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-2 at revision 3
           until         2026-01-02T00:00:00Z (in 4h43m) at the latest
-          otherwise     kube-apiserver accepts any by csr-signer of kubelet as a server would break at 2026-01-01T19:31:02Z:
-                        whoever reads openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3
-                        refuses certificates by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:16:02Z: its
+          otherwise     kube-apiserver would reject any by csr-signer of kubelet as a server from 2026-01-01T19:31:02Z on: a
+                        process that holds openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3
+                        rejects certificates by openshift-kube-controller-manager-operator/csr-signer@2026-01-01T19:16:02Z: its
                         signer kube-csr-signer_@1767294962 is not trusted
         openshift-kube-apiserver/aggregator-client (aggregator-client)
           is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
-          waits for     everybody to trust it
+          waits for     every verifier to trust it
           until         2026-01-01T19:31:02Z (in 15m) at the latest
-          otherwise     extension API server accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:16:02Z:
-                        whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+          otherwise     extension API server would reject aggregator-client of kube-apiserver from 2026-01-01T19:16:02Z on: a
+                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
 
-        Next look: as soon as this is written.
+        Next pass: after these writes.
     "#]].assert_eq(&text);
 }
 
 #[test]
-fn a_plan_is_data_too() {
+fn a_plan_can_be_printed_as_json() {
     let (text, code) = on_example(&["plan", "-o", "json"]);
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(code, 0);
@@ -169,8 +182,8 @@ fn a_plan_is_data_too() {
 }
 
 #[test]
-fn a_plan_that_comes_too_late_says_what_breaks() {
-    // Twenty minutes before the end it is too late to wait for everybody.
+fn a_late_plan_lists_broken_edges() {
+    // Twenty minutes before the expiry, there is no time to wait for every verifier.
     let late = Changed::new(|value| value["takenAt"] = "2026-01-01T23:40:00Z".into());
     let (text, code) = on_file(&late.file(), &["plan"]);
     assert_eq!(code, 4);
@@ -178,8 +191,8 @@ fn a_plan_that_comes_too_late_says_what_breaks() {
         AT RISK
         extension API server accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T23:40:00Z: from now on
-          because       whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T23:40:00Z refuses
+          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T23:40:00Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767310800 is"#]].assert_eq(&section(&text, "AT RISK")[..6].join("\n"));
 }
 
@@ -194,14 +207,14 @@ fn a_step_that_breaks_an_edge_with_consent_names_it() {
         AT RISK
         extension API server accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T19:16:02Z: from now on
-          because       whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
         kube-controller-manager accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T19:16:02Z: from now on
-          because       whoever reads openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+          because       a process that holds openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt as it was
+                        before openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted"#]].assert_eq(&section(&text, "AT RISK").join("\n"));
     let (text, _) = on_file(&consented.file(), &["plan", "-o", "json"]);
@@ -211,7 +224,7 @@ fn a_step_that_breaks_an_edge_with_consent_names_it() {
     assert_eq!(step["consented"], json!(edges));
 }
 
-/// The bundle that the API server verifies its clients with is gone from where it reads it, and from where it is made.
+/// Returns a snapshot without the client CA bundle of the API server and without its source.
 fn without_client_trust() -> Changed {
     Changed::new(|value| {
         let bundle = &mut value["bundles"]["openshift-kube-apiserver/client-ca:ca-bundle.crt"]["present"];
@@ -221,17 +234,17 @@ fn without_client_trust() -> Changed {
 }
 
 #[test]
-fn a_broken_edge_is_critical_and_says_who_refuses_whom() {
+fn a_broken_edge_is_critical_and_names_verifier_and_certificate() {
     let broken = without_client_trust();
     let (text, code) = on_file(&broken.file(), &["verify"]);
     assert_eq!(code, 4);
     expect![[r#"
         BROKEN
-        kube-apiserver refuses day1/admin-kubeconfig-client of kubectl
-          who has       openshift-kube-apiserver/client-ca:ca-bundle.crt
-          refuses       file:day1/admin-kubeconfig-client
+        kube-apiserver rejects day1/admin-kubeconfig-client of kubectl
+          trusts        openshift-kube-apiserver/client-ca:ca-bundle.crt
+          is presented  file:day1/admin-kubeconfig-client
           because       its signer day1/admin-kubeconfig-signer@2026-01-01T00:00:00Z is not trusted
-        kube-apiserver refuses day1/kubelet-client of new node"#]]
+        kube-apiserver rejects day1/kubelet-client of new node"#]]
     .assert_eq(&section(&text, "BROKEN")[..6].join("\n"));
     let (text, _) = on_file(&broken.file(), &["verify", "-o", "json"]);
     let matrix: Value = serde_json::from_str(&text).unwrap();
@@ -244,12 +257,26 @@ fn a_broken_edge_is_critical_and_says_who_refuses_whom() {
 }
 
 #[test]
-fn a_matrix_says_until_when_each_edge_holds() {
+fn an_expired_certificate_is_rejected_since_its_expiry() {
+    let late = Changed::new(|value| value["takenAt"] = "2026-01-02T06:00:00Z".into());
+    let (text, code) = on_file(&late.file(), &["verify"]);
+    assert_eq!(code, 4);
+    expect![[r#"
+        extension API server rejects aggregator-client of kube-apiserver
+          trusts        openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt
+          is presented  openshift-kube-apiserver/aggregator-client:tls.crt
+          because       it is not valid then, only from 2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z
+          since         2026-01-02T00:00:00Z (6h ago)"#]]
+    .assert_eq(&section(&text, "extension API server rejects")[..5].join("\n"));
+}
+
+#[test]
+fn verify_prints_until_when_each_edge_holds() {
     let (text, code) = on_example(&["verify"]);
     assert_eq!(code, 3);
     expect![[r#"
         At 2026-01-01T19:16:02Z: 41 edges, 41 hold, 0 broken.
-        The first to end, unless it is renewed: extension API server accepts aggregator-client of kube-apiserver, in 4h43m.
+        First edge to end without a renewal: extension API server accepts aggregator-client of kube-apiserver, in 4h43m.
         Ending within 7d: 6, marked with *.
 
           ACCEPTS                                            OF                        UNTIL        LEFT     LIMIT    EVIDENCE
@@ -314,7 +341,7 @@ fn a_matrix_says_until_when_each_edge_holds() {
           service-serving shop/web-0-tls, server             pod of the Service        2028-01-01   729d     itself   assumed
           service-serving shop/web-1-tls, server             pod of the Service        2028-01-01   729d     itself   assumed
     "#]].assert_eq(&text);
-    // An earlier end of interest, and nothing ends in it.
+    // With a shorter --warn-within, no edge is marked.
     assert_eq!(on_example(&["verify", "--warn-within", "1h"]).1, 0);
     let (wide, _) = on_example(&["verify", "-o", "wide"]);
     let line = wide.lines().find(|line| line.starts_with("kubelet ")).unwrap();
@@ -322,8 +349,8 @@ fn a_matrix_says_until_when_each_edge_holds() {
 }
 
 #[test]
-fn certificates_handed_out_by_an_earlier_signer_end_quietly() {
-    // Weeks later, with only the ordinary in sight.
+fn certificates_issued_on_request_by_a_previous_signer_cause_no_warning() {
+    // Weeks later, without unusual events.
     let (later, ..) = texts(&perennial(&["simulate", "--years=1", "--services=0", "--snapshot-at", "200d"]));
     let later = Changed::text(&later);
     let (text, code) = on_file(&later.file(), &["verify", "--warn-within", "2d"]);
@@ -338,20 +365,19 @@ fn a_certificate_is_explained() {
     expect![[r#"
         openshift-kube-apiserver/aggregator-client (aggregator-client)
           is            aggregator-client: API server to extension API servers, client of day-2
-          key           RSA 2048 at its next rotation: the platform's default, because nothing more specific applies; there is
-                        no PKI resource
+          key           RSA 2048 at its next rotation: the platform's default; there is no PKI resource
           now           openshift-kube-apiserver/aggregator-client@2026-01-01T00:00:00Z
-          valid         2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z (ends in 4h43m)
+          valid         2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z (expires in 4h43m)
           signed by     aggregator-client-signer, the current one
           refresh       2026-01-16T00:00:05Z (in 14d4h)
-          80% of life   2026-01-01T19:12:01Z (4m1s ago)
-          end           2026-01-02T00:00:00Z (in 4h43m)
+          80% validity  2026-01-01T19:12:01Z (4m1s ago)
+          expiry        2026-01-02T00:00:00Z (in 4h43m)
           is due        past refresh time (80% of validity) since 2026-01-01T19:12:01Z
-          waits for     everybody to trust it
+          waits for     every verifier to trust it
           until         2026-01-01T19:31:02Z (in 15m) at the latest
-          otherwise     extension API server accepts aggregator-client of kube-apiserver would break at 2026-01-01T19:16:02Z:
-                        whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
-                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z refuses
+          otherwise     extension API server would reject aggregator-client of kube-apiserver from 2026-01-01T19:16:02Z on: a
+                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
           next rotation 2026-01-01T19:31:02Z (in 15m): past refresh time (80% of validity) since 2026-01-01T19:12:01Z
@@ -361,15 +387,15 @@ fn a_certificate_is_explained() {
         extension API server      aggregator-client   kube-apiserver   2026-01-02   4h43m   signer
         kube-controller-manager   aggregator-client   kube-apiserver   2026-01-02   4h43m   signer
 
-        a file of the installation: day1/aggregator-client (day1/aggregator-client)
+        file of the installation: day1/aggregator-client (day1/aggregator-client)
           is            aggregator-client: API server to extension API servers, client of day-1
-          key           that of the installation: nothing here makes another one
-          now           made by the installation, and replaced by aggregator-client
+          key           the key of the installation: this certificate does not rotate
+          now           from the installation, replaced by aggregator-client
     "#]].assert_eq(&text);
 }
 
 #[test]
-fn a_name_may_mean_a_row_a_certificate_or_an_object() {
+fn a_name_can_be_a_row_a_certificate_or_an_object() {
     let first_lines = |name: &str| -> Vec<String> {
         let (text, _) = on_example(&["explain", name]);
         text.lines().filter(|line| line.ends_with(')') && !line.starts_with(' ')).map(ToOwned::to_owned).collect()
@@ -378,12 +404,12 @@ fn a_name_may_mean_a_row_a_certificate_or_an_object() {
     assert_eq!(first_lines("shop/web-1-tls"), ["shop/web-1-tls (service-serving)"]);
     assert_eq!(first_lines("etcd-peer-master-2"), first_lines("openshift-etcd/etcd-peer-master-2"));
     assert_eq!(first_lines("etcd-peer-<node>").len(), 3);
-    // The Secret of this name holds another certificate than the one that policies call so.
+    // The Secret of this name does not hold the certificate of this name.
     assert_eq!(
         first_lines("kubelet-client"),
         [
             "openshift-kube-apiserver/kubelet-client (kubelet-client)",
-            "a file of the installation: day1/kubelet-client (day1/kubelet-client)"
+            "file of the installation: day1/kubelet-client (day1/kubelet-client)"
         ]
     );
     assert_eq!(first_lines("openshift-kube-apiserver/client-ca"), ["openshift-kube-apiserver/client-ca (client-ca)"]);
@@ -401,50 +427,111 @@ fn the_level_of_the_policy_is_named() {
     let rsa = example_value()["policy"].clone();
     assert_eq!(rsa, "absent");
     let all = json!({"defaults": "RSA 3072", "categories": {"SignerCertificate": "ECDSA P384"}, "overrides": {"etcd-signer": "RSA 4096"}});
-    check(policy(all.clone()), "etcd-signer", "RSA 4096 at its next rotation: spec.overrides names etcd-signer");
+    check(policy(all.clone()), "etcd-signer", "RSA 4096 at its next rotation: spec.overrides has etcd-signer");
     check(policy(all.clone()), "signing-key", "ECDSA P384 at its next rotation: spec.categories has SignerCertificate");
-    check(policy(all), "aggregator-client", "RSA 3072 at its next rotation: spec.defaults says so");
+    check(policy(all), "aggregator-client", "RSA 3072 at its next rotation: from spec.defaults");
     check(
         json!({"unreadable": {"why": "spec is garbled"}}),
         "aggregator-client",
-        "the PKI resource cannot be read: spec is garbled",
+        "the PKI resource is unreadable: spec is garbled",
     );
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_close_ones() {
+fn an_unknown_name_gets_similar_names_as_suggestions() {
     let check = |name: &str, expected: &str| {
         let (stdout, stderr, code) = texts(&perennial(&["explain", name, "--from", &example()]));
         assert_eq!((stdout.as_str(), stderr.trim_end(), code), ("", expected, 1));
     };
     check(
         "etcd-singer",
-        "error: nothing is called \"etcd-singer\"; the nearest names are etcd-signer, etcd-server and csr-signer",
+        "error: unknown name \"etcd-singer\"; similar names: etcd-signer, openshift-etcd/etcd-signer and etcd-server",
     );
-    check(
-        "shop/web-7-tls",
-        "error: nothing is called \"shop/web-7-tls\"; the nearest names are shop/web-0-tls, shop/web-1-tls and service-ca",
-    );
+    check("shop/web-7-tls", "error: unknown name \"shop/web-7-tls\"; similar names: shop/web-0-tls and shop/web-1-tls");
 }
 
 #[test]
-fn a_forecast_lists_what_rotates_and_what_ends() {
+fn an_unknown_name_without_similar_names_gets_no_suggestion() {
+    for name in ["nonsense-xyz", "ca", "shop/ca"] {
+        let (stdout, stderr, code) = texts(&perennial(&["explain", name, "--from", &example()]));
+        assert_eq!((stdout.as_str(), code), ("", 1));
+        let expected = "`perennial certs --catalog` lists the names";
+        assert_eq!(stderr.trim_end(), format!("error: unknown name {name:?}: {expected}"));
+    }
+}
+
+#[test]
+fn explain_of_a_signer_lists_the_verifiers_of_its_certificates() {
+    let (text, _) = on_example(&["explain", "signing-key"]);
+    let verified = section(&text, "VERIFIED BY");
+    assert_eq!(verified.len(), 4, "a title, a header and two Services: {text}");
+    assert!(verified[2].contains("consumer of the service CA") && verified[2].contains("shop/web-0-tls"), "{text}");
+    let (text, _) = on_example(&["explain", "signing-cabundle"]);
+    let read = section(&text, "READ BY");
+    assert!(read.len() == 4 && read[2].contains("consumer of the service CA"), "its copy is read: {text}");
+    // Also through an intermediate signer.
+    let (text, _) = on_example(&["explain", "csr-signer-signer"]);
+    assert!(section(&text, "VERIFIED BY").iter().any(|line| line.contains("any by csr-signer")), "{text}");
+}
+
+#[test]
+fn an_unreadable_kubeconfig_is_named_once_with_one_cause() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+    let fails = |cause: &str| {
+        let (stdout, stderr, code) = texts(&perennial(&["verify", "--kubeconfig", path.to_str().unwrap()]));
+        assert_eq!((stdout.as_str(), code), ("", 1), "{stderr}");
+        assert_eq!(stderr.matches(cause).count(), 1, "{stderr}");
+        assert_eq!(stderr.matches(path.to_str().unwrap()).count(), 1, "{stderr}");
+    };
+    fails("No such file or directory");
+    for arguments in [&["verify"][..], &["verify", "--context", "other"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+        let (_, stderr, code) = texts(&command.args(arguments).env("KUBECONFIG", &path).output().unwrap());
+        assert_eq!((code, stderr.matches("No such file or directory").count()), (1, 1), "{stderr}");
+    }
+    fs::write(&path, "apiVersion: [").unwrap();
+    fails("error: failed to read kubeconfig");
+    fs::write(&path, "apiVersion: v1\nkind: Config\ncurrent-context: other\n").unwrap();
+    fails("other");
+}
+
+#[test]
+fn the_help_of_up_describes_each_file() {
+    let (stdout, _, code) = texts(&perennial(&["up", "--help"]));
+    assert_eq!(code, 0);
+    for file in ["kubeconfig ", "token ", "perennial.db ", "perennial.db-reserve ", "clock.json "] {
+        assert!(stdout.lines().any(|line| line.trim_start().starts_with(file)), "{file} is not in {stdout}");
+    }
+}
+
+#[test]
+fn the_namespace_of_the_manifests_is_a_dns_label() {
+    let (stdout, stderr, code) = texts(&perennial(&["manifests", "--namespace", "Foo_Bar!"]));
+    assert_eq!((stdout.as_str(), code), ("", 2));
+    for part in ["--namespace", "Foo_Bar!", "accepted are 1 to 63 lower-case letters, digits and '-'"] {
+        assert!(stderr.contains(part), "{part} is not in {stderr}");
+    }
+}
+
+#[test]
+fn a_forecast_lists_rotations_and_expiries() {
     let (text, code) = on_example(&["forecast", "--within", "20d"]);
     assert_eq!(code, 0);
     expect![[r#"
         From 2026-01-01T19:16:02Z to 2026-01-21T19:16:02Z (20d): 15 rotations, 4 of them of signers; 3 rollouts of static pods;
-        0 endings.
+        0 certificates expire.
 
         SIGNERS
         WHEN                   SIGNER                     WHY               LATEST       ROLLS OUT
-        2026-01-01T19:16:02Z   aggregator-client-signer   80% of its life   2026-01-02   -
-        2026-01-01T19:16:02Z   csr-signer-signer          80% of its life   2026-01-02   kube-apiserver
-        2026-01-01T19:16:02Z   csr-signer                 80% of its life   2026-01-02   kube-apiserver
+        2026-01-01T19:16:02Z   aggregator-client-signer   80% of validity   2026-01-02   -
+        2026-01-01T19:16:02Z   csr-signer-signer          80% of validity   2026-01-02   kube-apiserver
+        2026-01-01T19:16:02Z   csr-signer                 80% of validity   2026-01-02   kube-apiserver
         2026-01-16T19:16:02Z   csr-signer                 refresh time      2026-01-31   kube-apiserver
 
         CERTIFICATES, each with its next rotation
         NEXT                   CERTIFICATE                                WHY               LATEST       TIMES   ROLLS OUT
-        2026-01-01T19:31:02Z   aggregator-client                          80% of its life   2026-01-02   2       -
+        2026-01-01T19:31:02Z   aggregator-client                          80% of validity   2026-01-02   2       -
         2026-01-16T00:01:05Z   kubelet-client                             refresh time      2026-01-31   1       kube-apiserver
         2026-01-16T00:01:38Z   kube-controller-manager-client-cert-key    refresh time      2026-01-31   1       -
         2026-01-16T00:01:39Z   kube-scheduler-client-cert-key             refresh time      2026-01-31   1       -
@@ -462,23 +549,23 @@ fn a_forecast_lists_what_rotates_and_what_ends() {
     let (text, code) = on_example(&["forecast", "--within", "20d", "-o", "json"]);
     let forecast: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((forecast["rotations"].as_array().unwrap().is_empty(), code), (false, 0));
-    // After ten years, what the installation signed ends.
+    // After ten years, certificates of the installation expire.
     let (text, code) = on_example(&["forecast", "--within", "3700d"]);
     assert_eq!(code, 3);
     expect![[r#"
-        ENDING, and nobody here can renew it
+        EXPIRING, and Perennial cannot renew them
         WHEN                   CERTIFICATE                                KEY
         2035-12-30T00:00:00Z   day1/admin-kubeconfig-client               -
-        2035-12-30T00:00:00Z   day1/admin-kubeconfig-signer               with whoever keeps the installation's files
-        2035-12-30T00:00:00Z   day1/kubelet-bootstrap-kubeconfig-signer   with whoever keeps the installation's files
+        2035-12-30T00:00:00Z   day1/admin-kubeconfig-signer               in the files of the installation
+        2035-12-30T00:00:00Z   day1/kubelet-bootstrap-kubeconfig-signer   in the files of the installation
         2035-12-30T00:00:00Z   day1/kubelet-client                        -
         2035-12-30T00:00:00Z   day1/machine-config-server                 -
-        2035-12-30T00:00:00Z   day1/root-ca                               thrown away by the installation"#]]
-    .assert_eq(&section(&text, "ENDING").join("\n"));
+        2035-12-30T00:00:00Z   day1/root-ca                               discarded by the installation"#]]
+    .assert_eq(&section(&text, "EXPIRING").join("\n"));
 }
 
 #[test]
-fn a_snapshot_comes_from_stdin_too() {
+fn a_snapshot_can_be_read_from_stdin() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_perennial"))
         .args(["plan", "--from", "-"])
         .stdin(Stdio::piped())
@@ -491,102 +578,102 @@ fn a_snapshot_comes_from_stdin_too() {
 }
 
 #[test]
-fn what_could_not_be_read_or_written_is_told() {
+fn unreadable_and_blocked_objects_are_reported() {
     let secret = "openshift-kube-apiserver/aggregator-client:tls.crt";
     let hidden = Changed::new(|value| value["secrets"][secret] = json!({"unknown": {"why": "forbidden"}}));
     let (stdout, code) = on_file(&hidden.file(), &["verify"]);
     assert_eq!(code, 3);
-    assert!(stdout.contains(", 2 not known."), "{stdout}");
+    assert!(stdout.contains(", 2 unknown."), "{stdout}");
     assert!(stdout.contains("\nopenshift-kube-apiserver/aggregator-client could not be read: forbidden\n"), "{stdout}");
     let (stdout, _) = on_file(&hidden.file(), &["explain", "aggregator-client"]);
-    assert!(stdout.contains("not known: forbidden") && stdout.contains("could not be read: forbidden"), "{stdout}");
+    assert!(stdout.contains("unknown: forbidden") && stdout.contains("could not be read: forbidden"), "{stdout}");
     let blocked = Changed::new(|value| {
         value["secrets"][secret] = json!("absent");
         value["blocked"] = json!({secret: "exceeded quota"});
     });
     let (stdout, _) = on_file(&blocked.file(), &["plan"]);
-    let told = "openshift-kube-apiserver/aggregator-client could not be written: exceeded quota";
-    assert!(stdout.contains(told), "{stdout}");
+    let text = "openshift-kube-apiserver/aggregator-client could not be written: exceeded quota";
+    assert!(stdout.contains(text), "{stdout}");
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused() {
+fn an_invalid_snapshot_is_rejected() {
     let gone = Changed { directory: tempfile::tempdir().unwrap() };
-    check_refused(
+    check_rejected(
         &gone,
-        &expect!["error: failed to read the snapshot DIR/s.json: No such file or directory (os error 2)"],
+        &expect!["error: failed to read snapshot DIR/s.json: No such file or directory (os error 2)"],
     );
-    check_refused(
+    check_rejected(
         &Changed::text("version: 1"),
-        &expect!["error: the snapshot DIR/s.json is refused: it is not JSON: expected value at line 1 column 1"],
+        &expect!["error: snapshot DIR/s.json is invalid: not JSON: expected value at line 1 column 1"],
     );
-    check_refused(
+    check_rejected(
         &Changed::text("{}"),
         &expect![
-            "error: the snapshot DIR/s.json is refused: it does not say which version of the format it has: missing field `version` at line 1 column 2"
+            "error: snapshot DIR/s.json is invalid: the field version is missing: missing field `version` at line 1 column 2"
         ],
     );
-    check_refused(
-        &Changed::text("{\"version\": 2, \"shape\": 1}"),
-        &expect!["error: the snapshot DIR/s.json is refused: it has version 2; this program reads version 1"],
+    check_rejected(
+        &Changed::text("{\"version\": 1, \"shape\": 1}"),
+        &expect!["error: snapshot DIR/s.json is invalid: found version 1, accepted is version 2"],
     );
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["takenAt"] = "today".into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: failed to parse four digit integer as year: invalid digit, expected 0-9 but got t at line 1 column 30"
+            "error: snapshot DIR/s.json is invalid: failed to parse four digit integer as year: invalid digit, expected 0-9 but got t at line 1 column 30"
         ],
     );
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["takenAt"] = "9999-12-30T00:00:00Z".into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: takenAt is 9999-12-30T00:00:00Z: accepted is 1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z"
+            "error: snapshot DIR/s.json is invalid: takenAt is 9999-12-30T00:00:00Z: accepted is 1970-01-01T00:00:00Z to 9000-01-01T00:00:00Z"
         ],
     );
     let secret = "openshift-kube-apiserver/aggregator-client:tls.crt";
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: the snapshot DIR/s.json is refused: unknown field `surprise`, expected one of `version`, `takenAt`, `settings`, `cluster`, `nodes`, `services`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `asked`, `otherWriters`, `lostIssues`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111948"
+            "error: snapshot DIR/s.json is invalid: unknown field `surprise`, expected one of `version`, `takenAt`, `clockSkewSeconds`, `notEarlierThan`, `settings`, `cluster`, `nodes`, `services`, `featureGate`, `serviceCa`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `reloads`, `asked`, `distrusted`, `otherWriters`, `lostIssues`, `deleted`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111941"
         ],
     );
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["secrets"][secret]["present"]["forcd"] = "now".into()),
         &expect![[
-            r#"error: the snapshot DIR/s.json is refused: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, bridges, bridged, superseded, issues"#
+            r#"error: snapshot DIR/s.json is invalid: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, bridges, bridged, superseded, issues"#
         ]],
     );
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["settings"]["forced"] = json!({"etcd-singer": "leaked"})),
         &expect![[
-            r#"error: the snapshot DIR/s.json is refused: the snapshot's settings.forced names "etcd-singer", which is no row of the running cluster: accepted is a row of its catalog; did you mean "etcd-signer"?"#
+            r#"error: snapshot DIR/s.json is invalid: the snapshot's settings.forced names "etcd-singer", which is no row of the running cluster: accepted is a row of its catalog; did you mean "etcd-signer"?"#
         ]],
     );
-    check_refused(
+    check_rejected(
         &Changed::new(|value| value["settings"]["consent"] = json!(["somebody accepts somebody"])),
         &expect![[
-            r#"error: the snapshot DIR/s.json is refused: the snapshot's settings.consent names "somebody accepts somebody", which is no edge: accepted is an edge as `perennial verify -o json` names it"#
+            r#"error: snapshot DIR/s.json is invalid: the snapshot's settings.consent names "somebody accepts somebody", which is no edge: accepted is an edge as `perennial verify -o json` names it"#
         ]],
     );
     let unlisted = Changed::new(|value| drop(value["secrets"].as_object_mut().unwrap().remove(secret)));
-    check_refused(
+    check_rejected(
         &unlisted,
         &expect![
-            "error: the snapshot DIR/s.json is refused: the snapshot does not say whether secret openshift-kube-apiserver/aggregator-client:tls.crt is absent, unreadable or present"
+            "error: snapshot DIR/s.json is invalid: the snapshot does not say whether secret openshift-kube-apiserver/aggregator-client:tls.crt is absent, unreadable or present"
         ],
     );
     let undescribed = Changed::new(|value| {
         value["bundles"]["openshift-kube-apiserver/client-ca:ca-bundle.crt"]["present"]["members"] = json!(["x"]);
     });
-    check_refused(
+    check_rejected(
         &undescribed,
         &expect![
-            "error: the snapshot DIR/s.json is refused: the snapshot speaks of the certificate x in openshift-kube-apiserver/client-ca:ca-bundle.crt, but does not describe it"
+            "error: snapshot DIR/s.json is invalid: the snapshot refers to the certificate x in openshift-kube-apiserver/client-ca:ca-bundle.crt, but does not describe it"
         ],
     );
 }
 
 #[test]
-fn usage_is_explained() {
+fn wrong_usage_is_explained() {
     for command in [
         "plan",
         "verify",
@@ -606,10 +693,10 @@ fn usage_is_explained() {
     }
     let (_, stderr, code) = texts(&perennial(&["verify", "--from", &example(), "--warn-within", "soon"]));
     assert_eq!(code, 2);
-    assert!(stderr.contains("\"soon\" is no span of time: expected numbers with units, such as 30d"), "{stderr}");
+    assert!(stderr.contains("\"soon\" is not a duration: expected numbers with units, such as 30d"), "{stderr}");
     let (_, stderr, code) = texts(&perennial(&["plan", "--kubeconfig", "not/there"]));
     assert_eq!(code, 1);
-    assert!(stderr.starts_with("error: failed to read the kubeconfig not/there: "), "{stderr}");
+    assert!(stderr.starts_with("error: failed to read kubeconfig not/there: "), "{stderr}");
     let both = ["plan", "--from", "snapshot.json", "--kubeconfig", "not/there"];
     assert_eq!(texts(&perennial(&both)).2, 2, "a file and a cluster are two things");
 }

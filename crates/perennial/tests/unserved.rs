@@ -1,4 +1,4 @@
-//! Commands against a server that refuses, says nothing or is something else: they fail in time, with the address and the cause.
+//! Tests commands against a server that rejects requests, is silent or is not an API server: they fail in time, with address and cause.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// What a server does with every request.
+/// The behaviour of a test server.
 #[derive(Clone, Copy)]
 enum Answer {
     Says(&'static str),
     Nothing,
 }
 
-/// A kubeconfig of a server that answers so, and its address.
+/// The kubeconfig of a test server, and its address.
 struct Cluster {
     directory: TempDir,
     address: SocketAddr,
@@ -52,11 +52,11 @@ impl Cluster {
         command
     }
 
-    /// What a command says that fails in time.
+    /// Runs a command, which must fail in time, and returns its error.
     fn fails(&self, words: &[&str]) -> String {
         let began = Instant::now();
         let output = self.command(words).args(["--request-timeout", "2s"]).output().unwrap();
-        // Starting a process takes its time on a busy machine.
+        // The start of a process takes a while on a busy machine.
         assert!(began.elapsed() < Duration::from_secs(12), "{words:?} took {:?}", began.elapsed());
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
@@ -112,7 +112,7 @@ const COMMANDS: [&[&str]; 10] = [
 ];
 
 #[test]
-fn every_command_names_a_server_that_refuses_with_what_it_answered() {
+fn every_command_reports_the_address_and_the_error_of_the_server() {
     let cluster = Cluster::new(Answer::Says(UNAVAILABLE));
     for words in COMMANDS {
         let err = cluster.fails(words);
@@ -123,7 +123,7 @@ fn every_command_names_a_server_that_refuses_with_what_it_answered() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_not_waited_for() {
+fn a_silent_server_fails_after_the_request_timeout() {
     let cluster = Cluster::new(Answer::Nothing);
     for words in [COMMANDS[0], COMMANDS[9]] {
         assert!(cluster.fails(words).contains("did not answer within 2 s"));
@@ -131,7 +131,7 @@ fn a_server_that_says_nothing_is_not_waited_for() {
 }
 
 #[test]
-fn a_server_that_is_not_there_or_is_no_cluster_is_named_at_once() {
+fn an_unreachable_or_wrong_server_is_reported_at_once() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap();
     let cluster = Cluster::at(closed.local_addr().unwrap());
     drop(closed);
@@ -142,13 +142,13 @@ fn a_server_that_is_not_there_or_is_no_cluster_is_named_at_once() {
 }
 
 #[test]
-fn the_operator_says_what_it_waits_for_and_goes_on() {
+fn the_operator_logs_the_error_and_keeps_waiting() {
     let cluster = Cluster::new(Answer::Says(UNAVAILABLE));
     let mut command = cluster.command(&["run", "--metrics", "127.0.0.1:0"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let expected = format!("waiting for the API server: http://{} answered 503 Service Unavailable", cluster.address);
-    // It says so more than once, and so it has not ended.
+    // The second line shows that the operator still runs.
     for _ in 0..2 {
         assert!(lines.by_ref().any(|line| line.unwrap().contains(&expected)), "it ended");
     }
@@ -157,7 +157,7 @@ fn the_operator_says_what_it_waits_for_and_goes_on() {
 }
 
 #[test]
-fn a_request_needs_some_time() {
+fn a_request_timeout_of_zero_is_rejected() {
     for wrong in ["0s", "soon", "-1s"] {
         let output = Command::new(env!("CARGO_BIN_EXE_perennial"))
             .args(["certs", &format!("--request-timeout={wrong}")])
@@ -165,4 +165,8 @@ fn a_request_needs_some_time() {
             .unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong}");
     }
+    let help = Command::new(env!("CARGO_BIN_EXE_perennial")).args(["certs", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, timeout) = help.split_once("--request-timeout").unwrap();
+    assert!(timeout.split("\n\n").next().unwrap().contains("[default: 30s]"), "{help}");
 }

@@ -1,4 +1,4 @@
-//! `ClusterOperator`: how an operator is, for people and for upgrades.
+//! `ClusterOperator`: the state of an operator, for people and for upgrades.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::condition::Condition;
 use crate::crd::Other;
 
-/// ClusterOperatorSpec is empty: an operator only reports.
+/// ClusterOperatorSpec is empty: the object only has a status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "config.openshift.io",
@@ -17,7 +17,7 @@ use crate::crd::Other;
     shortname = "co",
     status = "ClusterOperatorStatus",
     derive = "PartialEq",
-    doc = "ClusterOperator says how an operator is. Perennial reports its state in one of its own.",
+    doc = "ClusterOperator is the status of an operator. Perennial writes one for each component that it manages.",
     printcolumn(name = "Version", type_ = "string", json_path = r#".status.versions[?(@.name=="operator")].version"#),
     printcolumn(
         name = "Available",
@@ -51,18 +51,18 @@ pub struct ClusterOperatorSpec {
     pub other: Other,
 }
 
-/// ClusterOperatorStatus is what the operator reports.
+/// ClusterOperatorStatus is the reported status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterOperatorStatus {
-    /// conditions are the aspects of its state: Available, Progressing, Degraded, Upgradeable and others.
+    /// conditions are Available, Progressing, Degraded, Upgradeable and others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// versions are what runs: of the operator itself, named operator, and of what it operates.
+    /// versions are the versions of the operator, named operator, and of its operands.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<OperandVersion>,
-    /// relatedObjects are the objects that somebody who looks for a cause should see.
+    /// relatedObjects are objects that help to find the cause of a problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub related_objects: Vec<RelatedObject>,
     #[allow(missing_docs)]
@@ -70,29 +70,29 @@ pub struct ClusterOperatorStatus {
     pub other: Other,
 }
 
-/// OperandVersion is the version of one thing that runs.
+/// OperandVersion is the version of the operator or of an operand.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperandVersion {
-    /// name is what runs.
+    /// name is the name of the operand.
     pub name: String,
-    /// version is its version.
+    /// version is the version of the operand.
     pub version: String,
     #[allow(missing_docs)]
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// RelatedObject points to an object, or to all of a resource.
+/// RelatedObject refers to one object or to all objects of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RelatedObject {
     /// group is the API group, empty for the core group.
     pub group: String,
     /// resource is the plural name of the resource.
     pub resource: String,
-    /// namespace is where it is, if it is in one.
+    /// namespace is the namespace of the object, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// name is the object, or empty for all of them.
+    /// name is the name of the object, or empty for all objects.
     pub name: String,
     #[allow(missing_docs)]
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! `FeatureGate`: which features are on.
+//! `FeatureGate`: the enabled features.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crd::Other;
 
-/// FeatureGateSpec says which features somebody wants.
+/// FeatureGateSpec is the requested set of features.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -16,15 +16,15 @@ use crate::crd::Other;
     plural = "featuregates",
     status = "FeatureGateStatus",
     derive = "PartialEq",
-    doc = "FeatureGate says which features are on. There is one, named cluster. Perennial heeds ConfigurablePKI and ShortCertRotation in it."
+    doc = "FeatureGate enables and disables features. There is one object, named cluster. Perennial reads ConfigurablePKI and ShortCertRotation."
 )]
 pub struct FeatureGateSpec {
-    /// featureSet chooses a set of features. Empty means the default; CustomNoUpgrade means what
-    /// customNoUpgrade says.
+    /// featureSet selects a set of features. Empty means the default; CustomNoUpgrade means the features of
+    /// customNoUpgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["CustomNoUpgrade", "DevPreviewNoUpgrade", "TechPreviewNoUpgrade", "OKD", ""]))]
     pub feature_set: Option<String>,
-    /// customNoUpgrade switches single features. It counts only if featureSet is CustomNoUpgrade.
+    /// customNoUpgrade enables or disables single features. It applies only if featureSet is CustomNoUpgrade.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_no_upgrade: Option<CustomFeatureGates>,
     #[allow(missing_docs)]
@@ -35,10 +35,10 @@ pub struct FeatureGateSpec {
 /// CustomFeatureGates switches single features.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CustomFeatureGates {
-    /// enabled are the features to switch on.
+    /// enabled are the features to enable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enabled: Vec<String>,
-    /// disabled are the features to switch off.
+    /// disabled are the features to disable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disabled: Vec<String>,
     #[allow(missing_docs)]
@@ -46,11 +46,11 @@ pub struct CustomFeatureGates {
     pub other: Other,
 }
 
-/// FeatureGateStatus says which features are on in fact.
+/// FeatureGateStatus is the effective set of features.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FeatureGateStatus {
-    /// featureGates are the features of each version of the cluster that may be running.
+    /// featureGates are the features of each version of the cluster that may run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["version"]))]
     pub feature_gates: Vec<VersionFeatureGates>,
@@ -64,10 +64,10 @@ pub struct FeatureGateStatus {
 pub struct VersionFeatureGates {
     /// version is the version of the cluster.
     pub version: String,
-    /// enabled are the features that are on.
+    /// enabled are the enabled features.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub enabled: Vec<Feature>,
-    /// disabled are the features that are off.
+    /// disabled are the disabled features.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disabled: Vec<Feature>,
     #[allow(missing_docs)]

@@ -1,4 +1,4 @@
-//! `Infrastructure`: where the cluster is, and how its API server is reached.
+//! `Infrastructure`: the platform of the cluster, and the addresses of its API server.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crd::Other;
 
-/// InfrastructureSpec configures the platform. Perennial reads nothing of it.
+/// InfrastructureSpec configures the platform. Perennial does not read it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "config.openshift.io",
@@ -15,7 +15,7 @@ use crate::crd::Other;
     plural = "infrastructures",
     status = "InfrastructureStatus",
     derive = "PartialEq",
-    doc = "Infrastructure says where the cluster is and how its API server is reached. There is one, named cluster. The certificates of the load balancers get their names from it."
+    doc = "Infrastructure describes the platform of the cluster and the URLs of its API server. There is one object, named cluster. The certificates of the load balancers use these names."
 )]
 pub struct InfrastructureSpec {
     #[allow(missing_docs)]
@@ -23,26 +23,26 @@ pub struct InfrastructureSpec {
     pub other: Other,
 }
 
-/// InfrastructureStatus says where the cluster is.
+/// InfrastructureStatus describes the platform and the URLs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InfrastructureStatus {
     /// infrastructureName is the name of the cluster on its platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_name: Option<String>,
-    /// apiServerURL is how users reach the API server. Its host is in the certificate of the external load
+    /// apiServerURL is the address of the API server for users. Its host is in the certificate of the external load
     /// balancer.
     #[serde(default, rename = "apiServerURL", skip_serializing_if = "Option::is_none")]
     pub api_server_url: Option<String>,
-    /// apiServerInternalURI is how nodes and pods reach the API server. Its host is in the certificate of the
+    /// apiServerInternalURI is the address of the API server for nodes and pods. Its host is in the certificate of the
     /// internal load balancer.
     #[serde(default, rename = "apiServerInternalURI", skip_serializing_if = "Option::is_none")]
     pub api_server_internal_uri: Option<String>,
-    /// controlPlaneTopology says how many nodes the control plane has, such as HighlyAvailable, SingleReplica
+    /// controlPlaneTopology is the size of the control plane, such as HighlyAvailable, SingleReplica
     /// or External.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_topology: Option<String>,
-    /// platformStatus is what the platform says.
+    /// platformStatus is the status of the platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_status: Option<PlatformStatus>,
     #[allow(missing_docs)]
@@ -50,7 +50,7 @@ pub struct InfrastructureStatus {
     pub other: Other,
 }
 
-/// PlatformStatus is what a platform says.
+/// PlatformStatus is the status of a platform.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlatformStatus {
     /// type names the platform, such as BareMetal or None. A field of the same name in lower case has the details.

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::crd::{Other, definition};
 
-/// The definition. Status is part of the object here, as on OpenShift: it has no subresource.
+/// Returns the definition. As in OpenShift, status is not a subresource.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = definition::<Network>();
     crd.spec.versions.iter_mut().for_each(|version| version.subresources = None);
     crd
 }
 
-/// NetworkSpec is what somebody wants the network to be.
+/// NetworkSpec is the requested configuration of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -24,10 +24,10 @@ pub fn crd() -> CustomResourceDefinition {
     plural = "networks",
     status = "NetworkStatus",
     derive = "PartialEq",
-    doc = "Network says which addresses Services and pods have. There is one, named cluster. The API server's certificate for the service network gets its addresses from it."
+    doc = "Network has the address ranges of Services and pods. There is one object, named cluster. The API server's certificate for the service network uses these addresses."
 )]
 pub struct NetworkSpec {
-    /// clusterNetwork are the addresses of pods.
+    /// clusterNetwork are the address ranges of pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub cluster_network: Vec<ClusterNetwork>,
@@ -43,11 +43,11 @@ pub struct NetworkSpec {
     pub other: Other,
 }
 
-/// NetworkStatus is what the network is.
+/// NetworkStatus is the actual configuration of the network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkStatus {
-    /// clusterNetwork are the addresses of pods.
+    /// clusterNetwork are the address ranges of pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub cluster_network: Vec<ClusterNetwork>,
@@ -64,14 +64,14 @@ pub struct NetworkStatus {
     pub other: Other,
 }
 
-/// ClusterNetwork is a range of addresses of pods.
+/// ClusterNetwork is an address range of pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterNetwork {
     /// cidr is the range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
-    /// hostPrefix is the size of the part that each node gets, as the length of its prefix.
+    /// hostPrefix is the prefix length of the part that each node gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub host_prefix: Option<i32>,

@@ -1,4 +1,4 @@
-//! What is true of every definition.
+//! Tests of all definitions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use super::*;
 
 /// `UPDATE_EXPECT=1 cargo test -p perennial-api` writes the files, as does `make generate`.
 #[test]
-fn the_committed_definitions_are_the_generated_ones() {
+fn the_committed_definitions_match_the_types() {
     for crd in crds() {
         expect_file![format!("../../../../deploy/crds/{}", file_name(&crd))].assert_eq(&yaml(&crd));
     }
@@ -31,7 +31,7 @@ fn every_definition_is_cluster_wide_and_compiles() {
     }
 }
 
-/// Every object below `schema` with what it says about unknown fields, and every nullable field, by path.
+/// Collects the paths of all objects that reject unknown fields, and of all nullable fields.
 fn walk(schema: &Value, path: &str, closed: &mut Vec<String>, nullable: &mut BTreeSet<String>) {
     if schema["nullable"] == true {
         nullable.insert(path.rsplit('.').next().unwrap_or_default().to_owned());
@@ -48,7 +48,7 @@ fn walk(schema: &Value, path: &str, closed: &mut Vec<String>, nullable: &mut BTr
 }
 
 #[test]
-fn trimmed_definitions_keep_everything_that_openshift_may_add() {
+fn trimmed_definitions_preserve_unknown_fields_of_openshift() {
     let mut nullable = BTreeSet::new();
     for crd in crds().into_iter().filter(|crd| crd.spec.names.kind != pki::KIND) {
         let mut closed = Vec::new();

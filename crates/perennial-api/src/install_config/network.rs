@@ -1,10 +1,10 @@
-//! Addresses and networks in text.
+//! Parses addresses and networks.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// A network whose address has no bits beyond the prefix. The error says what is accepted.
+/// Parses a network whose address has no bits beyond the prefix. The error names what is accepted.
 pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
     const EXPECTED: &str = "must be a network such as 10.0.0.0/16 or fd00::/48";
     let Some((address, length)) = text.split_once('/') else {
@@ -23,12 +23,12 @@ pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
     Ok(network)
 }
 
-/// An address. The error says what is accepted.
+/// Parses an address. The error names what is accepted.
 pub(super) fn parse_address(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "must be an IP address such as 192.0.2.1 or 2001:db8::1".to_owned())
 }
 
-/// The address that many after the first of a network, if the network has it.
+/// Returns the address that is `n` after the first of a network, if the network has it.
 pub(super) fn nth_address(network: IpNet, n: u32) -> Option<IpAddr> {
     let address = match network.network() {
         IpAddr::V4(first) => IpAddr::V4(Ipv4Addr::from_bits(first.to_bits().checked_add(n)?)),
@@ -37,7 +37,7 @@ pub(super) fn nth_address(network: IpNet, n: u32) -> Option<IpAddr> {
     network.contains(&address).then_some(address)
 }
 
-/// A name of dot-separated labels as in DNS, all in lower case.
+/// Returns true for a lower-case DNS name.
 pub(super) fn is_subdomain(name: &str) -> bool {
     let label = |label: &str| {
         let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

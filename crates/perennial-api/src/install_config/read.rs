@@ -1,4 +1,4 @@
-//! Turns fields of the right type into addresses, networks and names, collecting all errors.
+//! Parses the fields of an install-config into addresses, networks and names, and collects all errors.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use super::network::{is_subdomain, nth_address, parse_address, parse_network};
 use super::{InstallConfig, Platform, Warning};
 use crate::feature_gates::FeatureGates;
 
-/// What has been found so far.
+/// The errors and warnings so far.
 pub(super) struct Reader {
     pub(super) errors: Vec<FieldError>,
     pub(super) warnings: Vec<Warning>,
 }
 
 impl Reader {
-    /// The configuration. It is worth nothing if there are errors, then or before.
+    /// Returns the configuration, which is valid only if there are no errors.
     pub(super) fn read(&mut self, config: &Value, signer_key: Option<KeySpec>) -> InstallConfig {
         let cluster_name = self.domain("metadata.name", text(config, "/metadata/name"));
         let base_domain = text(config, "/baseDomain").map(|name| name.strip_suffix('.').unwrap_or(name));
@@ -76,8 +76,8 @@ impl Reader {
         networks.into_iter().map(|(_, network)| network).collect()
     }
 
-    /// The networks of a list, or the one of its deprecated predecessor. Where both are given, the one must be
-    /// the first of the list, as the installer documents it. None if neither is.
+    /// Returns the networks of a list, or that of its deprecated predecessor. If both are given, the predecessor must be
+    /// the first of the list, as the installer documents. None if neither is given.
     fn networks(
         &mut self,
         config: &Value,
@@ -219,7 +219,7 @@ impl Reader {
         read
     }
 
-    /// Of addresses and networks there is one, or one of each family. Which comes first is free.
+    /// Checks that there is one address or network, or one of each IP family, in any order.
     fn one_of_each_family<T>(&mut self, path: &str, found: &[(String, T)], address: impl Fn(&T) -> IpAddr) {
         if let [(_, first), (_, second)] = found
             && address(first).is_ipv4() == address(second).is_ipv4()
@@ -230,7 +230,7 @@ impl Reader {
         }
     }
 
-    /// The entries of a list that can be parsed, each with its path.
+    /// Returns the entries of a list that can be parsed, each with its path.
     fn each<T>(
         &mut self,
         path: &str,
@@ -264,12 +264,12 @@ impl Reader {
     }
 }
 
-/// The text at a place. Where something else stands, the schema has complained.
+/// Returns the text at a path. The schema has already reported another type.
 fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
 }
 
-/// The texts of a list, each with its index. Where something else stands, the schema has complained.
+/// Returns the texts of a list, each with its index. The schema has already reported another type.
 fn texts(value: Option<&Value>) -> Vec<(usize, &str)> {
     let items = value.and_then(Value::as_array).into_iter().flatten().enumerate();
     items.filter_map(|(index, item)| Some((index, item.as_str()?))).collect()
@@ -282,12 +282,12 @@ fn default_network(text: &str) -> IpNet {
 const SERVICE_NETWORK: &str = "networking.serviceNetwork";
 const MACHINE_NETWORK: &str = "networking.machineNetwork";
 
-/// What an empty list means, too.
+/// The defaults, also for an empty list.
 const DEFAULT_SERVICE_NETWORK: &str = "172.30.0.0/16";
 const DEFAULT_MACHINE_NETWORK: &str = "10.0.0.0/16";
 const DEFAULT_PROVISIONING_NETWORK: &str = "172.22.0.0/24";
 
-/// The platforms of the installer, `none` aside.
+/// The platforms of the installer, except `none`.
 const PLATFORMS: [&str; 13] = [
     "aws",
     "azure",
@@ -304,5 +304,5 @@ const PLATFORMS: [&str; 13] = [
     "vsphere",
 ];
 
-/// Where the cluster itself holds the addresses of its API. Elsewhere a load balancer does.
+/// The platforms on which the cluster itself holds the addresses of its API. On others a load balancer does.
 const PLATFORMS_WITH_VIPS: [&str; 6] = ["baremetal", "nutanix", "openstack", "ovirt", "powervc", "vsphere"];

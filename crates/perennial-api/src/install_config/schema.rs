@@ -1,8 +1,8 @@
-//! The types of the fields that are read, in the dialect of CustomResourceDefinitions.
+//! The schemas of an install-config, in the dialect of CustomResourceDefinitions.
 
 use serde_json::{Value, json};
 
-/// Everything but `pki`. Unknown keys are kept everywhere.
+/// Returns the schema of everything except `pki`. Unknown keys are preserved everywhere.
 pub(super) fn outer() -> Value {
     open(&json!({
         "metadata": required(open(&json!({"name": {"type": "string"}})), &["name"]),
@@ -19,7 +19,7 @@ pub(super) fn outer() -> Value {
     .also(|root| root["required"] = json!(["metadata", "baseDomain"]))
 }
 
-/// `pki`, with the schema and the rules of the resource, inside an object so that paths start with
+/// Returns the schema of `pki`, with the schema and the rules of the resource, inside an object so that paths start with
 /// its name.
 pub(super) fn pki() -> Value {
     let definition = crate::pki::schema();
@@ -30,7 +30,7 @@ pub(super) fn pki() -> Value {
     json!({"type": "object", "properties": {"pki": signers}})
 }
 
-/// The settings of any platform. A platform without settings may be written `none:` or `none: {}`.
+/// Returns the schema of any platform's settings. A platform without settings may be written `none:` or `none: {}`.
 fn platform() -> Value {
     let vips = json!({"type": "array", "maxItems": 2, "items": {"type": "string"}});
     open(&json!({
@@ -54,7 +54,7 @@ fn required(schema: Value, fields: &[&str]) -> Value {
 }
 
 trait Also: Sized {
-    /// This value after a change.
+    /// Returns this value after a change.
     fn also(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self

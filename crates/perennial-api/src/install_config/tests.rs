@@ -1,4 +1,4 @@
-//! Which install-configs are accepted, and what is said about the others.
+//! Which install-configs are accepted, and the errors of the others.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::invalid::Problem;
 
-/// What [`parse`] says about a document: the configuration and the warnings, or the problems.
+/// Returns the result of [`parse`]: the configuration and the warnings, or the problems.
 fn judge(document: &str) -> String {
     match parse(document) {
         Ok((config, warnings)) => {
@@ -33,7 +33,7 @@ fn check(document: &str, expected: Expect) {
     expected.assert_eq(&judge(document));
 }
 
-/// Checks some lines of a file that is otherwise in order.
+/// Checks some lines of an otherwise valid file.
 fn check_with(lines: &str, expected: Expect) {
     check(&format!("metadata: {{name: mine}}\nbaseDomain: example.com\n{lines}\n"), expected);
 }
@@ -92,7 +92,7 @@ fn a_byte_order_mark_is_skipped() {
 }
 
 #[test]
-fn little_is_required() {
+fn few_fields_are_required() {
     check_with(
         "platform: {aws: {region: eu-west-1}}",
         expect![[r#"
@@ -137,7 +137,7 @@ fn little_is_required() {
 }
 
 #[test]
-fn names_are_those_of_dns() {
+fn names_are_dns_names() {
     check(
         "{metadata: {name: My_Cluster}, baseDomain: example..com}",
         expect![[r#"
@@ -238,7 +238,7 @@ fn networks_are_checked() {
 }
 
 #[test]
-fn a_service_network_has_an_address_for_the_api() {
+fn a_service_network_needs_an_address_for_the_api() {
     let with = |network: &str| format!("networking: {{serviceNetwork: ['{network}']}}\nplatform: {{aws: {{}}}}");
     check_with(
         &with("10.0.0.1/32"),
@@ -645,7 +645,7 @@ fn feature_gates_are_on_or_off() {
 }
 
 #[test]
-fn all_errors_come_at_once() {
+fn all_errors_are_reported_at_once() {
     check(
         "
 metadata: {name: UPPER}
@@ -666,7 +666,7 @@ pki: {signerCertificates: {key: {algorithm: RSA}}}
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn documents_that_are_not_an_install_config_are_rejected() {
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: cluster}, spec: {}}",
         expect![[r#"the document is of kind "PKI"; an install-config has metadata.name and baseDomain"#]],

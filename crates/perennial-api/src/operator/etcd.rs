@@ -18,7 +18,7 @@ use crate::crd::Other;
     category = "coreoperators",
     status = "StaticPodOperatorStatus",
     derive = "PartialEq",
-    doc = "Etcd configures the operator of etcd, and says which revision each node has. There is one, named cluster."
+    doc = "Etcd configures the operator of etcd, and has the revision of each node. There is one object, named cluster."
 )]
 pub struct EtcdSpec {
     #[allow(missing_docs)]

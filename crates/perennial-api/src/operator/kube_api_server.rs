@@ -18,7 +18,7 @@ use crate::crd::Other;
     category = "coreoperators",
     status = "StaticPodOperatorStatus",
     derive = "PartialEq",
-    doc = "KubeAPIServer configures the operator of kube-apiserver, and says which revision each node has. There is one, named cluster."
+    doc = "KubeAPIServer configures the operator of kube-apiserver, and has the revision of each node. There is one object, named cluster."
 )]
 pub struct KubeAPIServerSpec {
     #[allow(missing_docs)]

@@ -18,7 +18,7 @@ use crate::crd::Other;
     category = "coreoperators",
     status = "StaticPodOperatorStatus",
     derive = "PartialEq",
-    doc = "KubeControllerManager configures the operator of kube-controller-manager, and says which revision each node has. There is one, named cluster."
+    doc = "KubeControllerManager configures the operator of kube-controller-manager, and has the revision of each node. There is one object, named cluster."
 )]
 pub struct KubeControllerManagerSpec {
     #[allow(missing_docs)]
@@ -27,8 +27,8 @@ pub struct KubeControllerManagerSpec {
     #[allow(missing_docs)]
     #[serde(flatten)]
     pub static_pod: StaticPodSpec,
-    /// useMoreSecureServiceCA says that the ConfigMap openshift-service-ca.crt of every namespace holds the service
-    /// CA alone, and no other CA of the platform.
+    /// useMoreSecureServiceCA limits the ConfigMap openshift-service-ca.crt of every namespace to the service
+    /// CA, without other CAs of the platform.
     #[serde(default, rename = "useMoreSecureServiceCA")]
     pub use_more_secure_service_ca: bool,
     #[allow(missing_docs)]

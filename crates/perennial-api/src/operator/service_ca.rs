@@ -11,8 +11,8 @@ use super::{OperatorSpec, OperatorStatus};
 use crate::crd::Other;
 use crate::invalid::InvalidObject;
 
-/// ServiceCASpec configures the operator. A rotation of the service CA is forced by a new reason in
-/// unsupportedConfigOverrides.forceRotation.reason.
+/// ServiceCASpec configures the operator. A new reason in unsupportedConfigOverrides.forceRotation.reason forces a rotation
+/// of the service CA.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, JsonSchema)]
 #[kube(
     group = "operator.openshift.io",
@@ -21,7 +21,7 @@ use crate::invalid::InvalidObject;
     plural = "servicecas",
     status = "ServiceCAStatus",
     derive = "PartialEq",
-    doc = "ServiceCA configures the service CA, which issues the certificates of Services. There is one, named cluster."
+    doc = "ServiceCA configures the service CA, which issues the certificates of Services. There is one object, named cluster."
 )]
 pub struct ServiceCASpec {
     #[allow(missing_docs)]
@@ -32,7 +32,7 @@ pub struct ServiceCASpec {
     pub other: Other,
 }
 
-/// ServiceCAStatus is what the operator reports.
+/// ServiceCAStatus is the status of the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceCAStatus {
     #[allow(missing_docs)]
@@ -43,19 +43,19 @@ pub struct ServiceCAStatus {
     pub other: Other,
 }
 
-/// What an administrator asks of the service CA in `spec.unsupportedConfigOverrides`.
+/// The requests of an administrator in `spec.unsupportedConfigOverrides`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// `forceRotation.reason`: a rotation, once for each reason.
+    /// `forceRotation.reason`: forces a rotation, once for each reason.
     pub reason: Option<String>,
-    /// `caConfig.validityDurationForTesting`: how long the next one lives.
+    /// `caConfig.validityDurationForTesting`: the validity of the next CA.
     pub validity: Option<SignedDuration>,
-    /// `caConfig.emergency`: whether that may be less than what lets everybody come to it without help.
+    /// `caConfig.emergency`: allows a validity in which not all pods restart by themselves.
     pub is_emergency: bool,
 }
 
 impl ServiceCA {
-    /// What is asked for, and what is wrong with it. What is wrong does not spoil the rest.
+    /// Returns the requests, and the errors in them. An error does not affect the other requests.
     pub fn overrides(&self) -> (Overrides, Option<InvalidObject>) {
         let mut errors = Vec::new();
         let root = Value::Object(self.spec.operator.unsupported_config_overrides.clone().unwrap_or_default());
@@ -76,7 +76,7 @@ impl ServiceCA {
     }
 }
 
-/// A value in an object in an object. None where it is not there, or null, or is something else, which is an error.
+/// Returns a value in a nested object; none if it is absent or null. Another type is an error.
 fn field<'v, T>(
     root: &'v Value,
     [outer, inner]: [&str; 2],
@@ -86,7 +86,7 @@ fn field<'v, T>(
 ) -> Option<T> {
     let mut wrong = |path: &str, found: &Value, accepted: &str| {
         let path = format!("spec.unsupportedConfigOverrides.{path}");
-        // Once is enough, whatever else is looked for in it.
+        // Each path is reported once.
         if !errors.iter().any(|error| error.path == path) {
             let accepted = format!("accepted is {accepted}");
             errors.push(FieldError::new(path, ErrorKind::TypeInvalid, found.clone(), accepted));
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// What is read from these overrides, or what is wrong with them.
+    /// Checks the requests of these overrides, or the error.
     fn check(overrides: &Value, reason: Option<&str>, hours: Option<i64>, wrong: &str) {
         let spec = json!({"unsupportedConfigOverrides": overrides});
         let object = ServiceCA::new("cluster", serde_json::from_value(spec).unwrap());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_read_and_nothing_is_normal() {
+    fn requests_are_read_and_optional() {
         let both = json!({
             "forceRotation": {"reason": "100 % sure"},
             "caConfig": {"validityDurationForTesting": 68_259_600_000_000_000_i64},
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_type_is_named_and_does_not_spoil_the_rest() {
+    fn a_request_of_the_wrong_type_is_named_and_does_not_affect_the_others() {
         let at = "ServiceCA \"cluster\" is invalid: spec.unsupportedConfigOverrides";
         check(
             &json!({"forceRotation": {"reason": "leaked"}, "caConfig": {"validityDurationForTesting": "1h"}}),

@@ -1,4 +1,4 @@
-//! What operators share whose operand is a static pod on each node of the control plane, rolled out in revisions.
+//! The common part of operators whose operand is a static pod on each control-plane node, rolled out in revisions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -14,26 +14,26 @@ pub struct StaticPodSpec {
     /// forceRedeploymentReason rolls out a new revision whenever it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force_redeployment_reason: Option<String>,
-    /// failedRevisionLimit is how many failed revisions are kept: 0 means a default, -1 all.
+    /// failedRevisionLimit is the number of failed revisions to keep: 0 means a default, -1 all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_revision_limit: Option<i32>,
-    /// succeededRevisionLimit is how many successful revisions are kept: 0 means a default, -1 all.
+    /// succeededRevisionLimit is the number of successful revisions to keep: 0 means a default, -1 all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_revision_limit: Option<i32>,
 }
 
-/// StaticPodOperatorStatus is what the operator reports.
+/// StaticPodOperatorStatus is the status of the operator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticPodOperatorStatus {
     #[allow(missing_docs)]
     #[serde(flatten)]
     pub operator: OperatorStatus,
-    /// nodeStatuses say which revision each node has.
+    /// nodeStatuses are the revisions of each node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["nodeName"]))]
     pub node_statuses: Vec<NodeStatus>,
-    /// latestAvailableRevisionReason says why there is a new revision.
+    /// latestAvailableRevisionReason is the reason of the newest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_available_revision_reason: Option<String>,
     #[allow(missing_docs)]
@@ -41,25 +41,25 @@ pub struct StaticPodOperatorStatus {
     pub other: Other,
 }
 
-/// NodeStatus says which revision a node has.
+/// NodeStatus has the revisions of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
     /// nodeName is the name of the node.
     pub node_name: String,
-    /// currentRevision is the revision that runs there.
+    /// currentRevision is the revision that runs on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<i32>,
-    /// targetRevision is the revision that is being rolled out there, 0 if none is.
+    /// targetRevision is the revision that is rolled out on the node, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_revision: Option<i32>,
-    /// lastFailedRevision is the revision whose rollout failed there last, 0 if none did.
+    /// lastFailedRevision is the last revision whose rollout failed on the node, or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failed_revision: Option<i32>,
-    /// lastFailedTime is when that was.
+    /// lastFailedTime is the time of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failed_time: Option<Time>,
-    /// lastFailedRevisionErrors say why.
+    /// lastFailedRevisionErrors are the errors of the last failed revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub last_failed_revision_errors: Vec<String>,

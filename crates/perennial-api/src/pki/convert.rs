@@ -1,4 +1,4 @@
-//! Between the PKI resource and the policy that it stands for.
+//! Conversions between the PKI resource and its policy.
 
 use perennial_core::key::{Curve, KeySpec, RsaSize};
 use perennial_core::policy::{Category, Policy};
@@ -8,8 +8,8 @@ use super::{
     KeyAlgorithm, KeyConfig, PkiSpec, RsaKeyConfig,
 };
 
-/// A spec that the schema of this version would not have let through: a newer version or a cluster
-/// without the definition's rules may have stored it.
+/// A spec that the schema of this version does not allow. A newer version, or a cluster without the definition's rules, may
+/// have stored it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct UnsupportedSpec {
@@ -103,7 +103,7 @@ impl From<KeySpec> for KeyConfig {
     }
 }
 
-/// Two enums with the same variants on both sides.
+/// Converts between two enums with the same variants.
 macro_rules! same_variants {
     ($($api:ident::{$($api_variant:ident),*} = $core:ident::{$($core_variant:ident),*};)*) => {$(
         impl From<$api> for $core {

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition of the PKI resource, made from its types.
+//! The CustomResourceDefinition of the PKI resource, generated from its types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -10,17 +10,17 @@ use super::{VERSIONS, v1, v1alpha1};
 use crate::crd::finish;
 use crate::invalid::{Problem, value_at};
 
-/// The definition with all versions.
+/// Returns the definition with all versions.
 pub fn crd() -> CustomResourceDefinition {
     let merged = merge_crds(vec![v1::PKI::crd(), v1alpha1::PKI::crd()], VERSIONS[0])
         .expect("the versions differ in nothing but their name");
     finish(merged)
 }
 
-/// What a broken [`well_known_rule`] says.
+/// The message of a violated [`well_known_rule`].
 pub(super) const WELL_KNOWN_MESSAGE: &str = "certificateName must be a well-known certificate name";
 
-/// Says which name was found, and which are accepted, where [`well_known_rule`] is broken.
+/// Adds the found name and the accepted names to the error of a violated [`well_known_rule`].
 pub(super) fn note_well_known_names(problem: &mut Problem, document: &Value) {
     if let Problem::Field { error, note } = problem
         && error.message == WELL_KNOWN_MESSAGE
@@ -31,7 +31,7 @@ pub(super) fn note_well_known_names(problem: &mut Problem, document: &Value) {
     }
 }
 
-/// The rule that an override names one of the well-known certificates.
+/// Returns the rule that an override names a well-known certificate.
 pub(super) fn well_known_rule() -> String {
     let names: Vec<String> = Catalog::builtin().well_known_names().map(|name| format!("'{name}'")).collect();
     format!("self.certificateName in [{}]", names.join(", "))

@@ -20,27 +20,27 @@ pub struct StoredPolicy {
 /// An entry of the resource that is not applied, because this version does not support all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsupportedEntry {
-    /// Where it is, such as `spec.overrides[2]`.
+    /// The path, such as `spec.overrides[2]`.
     pub path: String,
-    /// The category or the certificate that it is about; none for the defaults and for a field that is no entry.
+    /// The category or the certificate of the entry; none for the defaults and for other fields.
     pub about: Option<String>,
-    /// What is not supported in it.
+    /// The unsupported parts.
     pub problems: Vec<String>,
 }
 
-/// The lists that hold entries, with the field that names what an entry is about.
+/// The lists of entries, with the field that names each entry.
 const LISTS: [(&str, &str); 2] = [("categories", "category"), ("overrides", "certificateName")];
-/// A list with more entries is not read entry by entry: the definition of any version allows far fewer.
+/// A longer list is not read entry by entry: the definition of any version allows far fewer entries.
 const MOST_ENTRIES: usize = 256;
-/// How much of a name or a problem is repeated: a newer version decides how long they are.
+/// How many characters of a name or a problem a message repeats: a newer version decides their length.
 const LONGEST_TEXT: usize = 256;
-/// How many problems of an entry are repeated.
+/// How many problems of an entry a message repeats.
 const MOST_PROBLEMS: usize = 3;
 
-/// Reads a resource that a server has stored. Metadata and status do not matter for the policy, whatever they hold.
+/// Reads a stored resource. Its metadata and status do not affect the policy.
 ///
-/// A field, an algorithm or a name that this version does not know makes only the entry that carries it unsupported. The error
-/// is about the resource as a whole: its spec or one of its lists has another shape.
+/// A field, an algorithm or a name that this version does not know makes only its entry unsupported. The error
+/// is about the resource as a whole: its spec or one of its lists has another type.
 pub fn read(stored: &Value) -> Result<StoredPolicy, InvalidObject> {
     let spec = stored.get("spec").filter(|spec| !spec.is_null()).cloned().unwrap_or_else(|| json!({}));
     let refused = match parse_value(document(&spec)) {
@@ -64,20 +64,20 @@ pub fn read(stored: &Value) -> Result<StoredPolicy, InvalidObject> {
             }
         }
     }
-    // What is wrong with none of the entries is wrong with all of them together, such as one that is there twice.
+    // A problem of no single entry is a problem of the whole, such as a duplicate.
     if read.unsupported.is_empty() { Err(refused) } else { Ok(read) }
 }
 
-/// One entry, and the spec that has nothing but it.
+/// One entry, and a spec with only this entry.
 struct Entry {
     path: String,
-    /// Where it is in that spec.
+    /// The path in that spec.
     alone_at: String,
     about: Option<String>,
     spec: Value,
 }
 
-/// Returns every entry of a spec; none where a list is none, or too long.
+/// Returns every entry of a spec; none if a list is not a list, or too long.
 fn entries(spec: &Map<String, Value>) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     for (field, value) in spec.iter().filter(|(_, value)| !value.is_null()) {
@@ -96,13 +96,13 @@ fn entries(spec: &Map<String, Value>) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
-/// The resource with this spec and nothing else.
+/// Returns the resource with only this spec.
 fn document(spec: &Value) -> Value {
     let version = format!("{GROUP}/{}", VERSIONS[0]);
     json!({"apiVersion": version, "kind": KIND, "metadata": {"name": NAME}, "spec": spec})
 }
 
-/// A problem without the note that lists every name that is accepted.
+/// Returns a problem without the note that lists all accepted names.
 fn text(problem: &Problem) -> String {
     match problem {
         Problem::Syntax(text) => text.clone(),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::yaml;
 
-    /// What is read of a stored spec: the policy, then each unsupported entry in a line; or that all of it is refused.
+    /// Checks a stored spec: the policy, then each unsupported entry in a line; or that all of it is rejected.
     #[allow(clippy::needless_pass_by_value, reason = "expectations read best in place")]
     fn check(spec: &str, expected: Expect) {
         let metadata = json!({"name": NAME, "generation": 3, "someday": true});
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_the_spec_does_not_matter() {
+    fn metadata_and_status_do_not_affect_the_policy() {
         check("{}", expect![[""]]);
         check("{defaults: {key: {algorithm: RSA, rsa: {keySize: 4096}}}}", expect!["defaults RSA 4096"]);
     }
@@ -182,7 +182,7 @@ overrides:
     }
 
     #[test]
-    fn what_a_newer_version_offers_makes_only_its_entry_unsupported() {
+    fn values_of_a_newer_version_make_only_their_entry_unsupported() {
         check(
             "
 profile: {name: CNSA2}
@@ -204,7 +204,7 @@ overrides:
     }
 
     #[test]
-    fn what_is_wrong_as_a_whole_is_refused_as_a_whole() {
+    fn a_problem_of_the_whole_spec_rejects_the_resource() {
         check(
             "[]",
             expect![[
@@ -228,7 +228,7 @@ overrides:
     }
 
     #[test]
-    fn what_somebody_else_wrote_is_repeated_only_in_part() {
+    fn messages_repeat_only_the_start_of_stored_texts() {
         let (name, many) = ("x".repeat(100_000), "{a: 1, b: 2, c: 3, d: 4, e: 5}");
         let stored = json!({"spec": {"overrides": [{"certificateName": name, "certificate": {}}], &name: many}});
         let read = read(&stored).unwrap();

@@ -1,4 +1,4 @@
-//! Which PKI resources are accepted, and what is said about the others.
+//! Which PKI resources are accepted, and the errors of the others.
 
 use expect_test::{Expect, expect};
 use perennial_core::key::KeySpec;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::invalid::Problem;
 
-/// Written down once more, so that the catalog cannot lose one unnoticed.
+/// A copy of the names, so that a change of the catalog is noticed.
 const WELL_KNOWN_NAMES: [&str; 32] = [
     "admin-kubeconfig-signer",
     "kubelet-bootstrap-kubeconfig-signer",
@@ -44,7 +44,7 @@ const WELL_KNOWN_NAMES: [&str; 32] = [
     "journal-gatewayd-client",
 ];
 
-/// What [`parse`] says about a whole document: the policy, or each problem in a line.
+/// Returns the result of [`parse`] for a whole document: the policy, or each problem in a line.
 fn judge(document: &str) -> String {
     match parse(document) {
         Ok((_, policy)) => {
@@ -65,7 +65,7 @@ fn the_catalog_knows_every_well_known_name() {
     assert_eq!(perennial_core::catalog::Catalog::builtin().well_known_names().collect::<Vec<_>>(), WELL_KNOWN_NAMES);
 }
 
-/// Checks a spec, in every version.
+/// Checks a spec in every version.
 fn check(spec: &str, expected: Expect) {
     let judge_as = |version| {
         judge(&format!("apiVersion: {GROUP}/{version}\nkind: PKI\nmetadata: {{name: cluster}}\nspec: {spec}\n"))
@@ -75,7 +75,7 @@ fn check(spec: &str, expected: Expect) {
     expected.assert_eq(&verdict);
 }
 
-/// Checks a key, as the defaults.
+/// Checks a key in the defaults.
 fn check_key(key: &str, expected: Expect) {
     check(&format!("{{defaults: {{key: {key}}}}}"), expected);
 }
@@ -124,7 +124,7 @@ fn all_levels_together_are_accepted() {
 }
 
 #[test]
-fn the_parameters_must_be_those_of_the_algorithm() {
+fn the_parameters_must_match_the_algorithm() {
     check_key(
         "{algorithm: RSA, ecdsa: {curve: P256}}",
         expect![[
@@ -171,7 +171,7 @@ fn the_parameters_must_be_those_of_the_algorithm() {
 }
 
 #[test]
-fn other_key_sizes_are_refused() {
+fn other_key_sizes_are_rejected() {
     for size in [1024, 2049, 8192, 0, -1] {
         let spec = format!("{{algorithm: RSA, rsa: {{keySize: {size}}}}}");
         let verdict = format!(
@@ -219,7 +219,7 @@ fn check_key_is(key: &str, verdict: &str) {
 }
 
 #[test]
-fn other_curves_are_refused() {
+fn other_curves_are_rejected() {
     check_key(
         "{algorithm: ECDSA, ecdsa: {curve: P224}}",
         expect![[
@@ -247,7 +247,7 @@ fn other_curves_are_refused() {
 }
 
 #[test]
-fn other_algorithms_are_refused() {
+fn other_algorithms_are_rejected() {
     check_key(
         "{algorithm: Ed25519}",
         expect![[r#"spec.defaults.key.algorithm: Unsupported value: "Ed25519": supported values: "RSA", "ECDSA""#]],
@@ -263,7 +263,7 @@ fn other_algorithms_are_refused() {
 }
 
 #[test]
-fn required_fields_are_missed() {
+fn missing_required_fields_are_rejected() {
     check_key("{}", expect!["spec.defaults.key.algorithm: Required value"]);
     check_key("{rsa: {keySize: 2048}}", expect!["spec.defaults.key.algorithm: Required value"]);
     check_key("{algorithm: RSA, rsa: {}}", expect!["spec.defaults.key.rsa.keySize: Required value"]);
@@ -293,7 +293,7 @@ fn required_fields_are_missed() {
 }
 
 #[test]
-fn unknown_names_are_refused() {
+fn unknown_names_are_rejected() {
     let named = |name: &str| {
         format!(
             "{{overrides: [{{certificateName: {name}, certificate: {{key: {{algorithm: RSA, rsa: {{keySize: 2048}}}}}}}}]}}"
@@ -330,7 +330,7 @@ fn unknown_names_are_refused() {
 }
 
 #[test]
-fn other_categories_are_refused() {
+fn other_categories_are_rejected() {
     let key = "{key: {algorithm: RSA, rsa: {keySize: 2048}}}";
     check(
         &format!("{{categories: [{{category: PeerCertificate, certificate: {key}}}]}}"),
@@ -392,7 +392,7 @@ fn entries_may_not_be_repeated() {
 }
 
 #[test]
-fn unknown_fields_are_refused() {
+fn unknown_fields_are_rejected() {
     check("{default: {}}", expect![[r#"unknown field "spec.default""#]]);
     check_key(
         "{algorithm: RSA, rsa: {keySize: 2048, exponent: 3}}",
@@ -408,7 +408,7 @@ fn unknown_fields_are_refused() {
 }
 
 #[test]
-fn documents_that_are_no_pki_are_refused() {
+fn documents_that_are_not_a_pki_are_rejected() {
     let check = |document: &str, expected: Expect| expected.assert_eq(&judge(document));
     check(
         "{apiVersion: config.openshift.io/v1, kind: PKI, metadata: {name: default}, spec: {}}",
@@ -486,7 +486,7 @@ fn documents_that_are_no_pki_are_refused() {
 }
 
 #[test]
-fn a_policy_survives_the_resource() {
+fn a_policy_round_trips_through_the_resource() {
     let policy = Policy {
         defaults: Some(KeySpec::ALL[1]),
         categories: Category::ALL.into_iter().zip([KeySpec::ALL[2], KeySpec::ALL[3], KeySpec::ALL[4]]).collect(),

@@ -1,21 +1,21 @@
-//! The types of the PKI resource. Their documentation is what `kubectl explain` shows.
+//! The types of the PKI resource. `kubectl explain` shows their documentation.
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// PkiStatus is empty: who issues certificates reports about them in its own status.
+/// PkiStatus is empty: operators report about certificates in their own status.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PkiStatus {}
 
-/// CertificateConfig says how a certificate is made.
+/// CertificateConfig is the configuration of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CertificateConfig {
-    /// key says which key pair is generated for the certificate.
+    /// key chooses the key pair of the certificate.
     pub key: KeyConfig,
 }
 
-/// KeyConfig says which key pair is generated. Exactly one of rsa and ecdsa is set, the one that
+/// KeyConfig is the kind of key pair. Exactly one of rsa and ecdsa must be set, the one that
 /// algorithm names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[x_kube(validation = Rule::new("(self.algorithm == 'RSA' && has(self.rsa) && !has(self.ecdsa)) || (self.algorithm == 'ECDSA' && has(self.ecdsa) && !has(self.rsa))").message("algorithm must match the configuration: use rsa field for RSA, ecdsa field for ECDSA"))]
@@ -81,18 +81,18 @@ pub enum CertificateCategory {
     ClientCertificate,
 }
 
-/// CategoryCertificateConfig says how the certificates of a category are made.
+/// CategoryCertificateConfig configures the certificates of a category.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CategoryCertificateConfig {
     /// category is the category: SignerCertificate for certificates that sign others,
     /// ServingCertificate for those that servers present, ClientCertificate for those that clients
     /// present.
     pub category: CertificateCategory,
-    /// certificate says how they are made.
+    /// certificate configures these certificates.
     pub certificate: CertificateConfig,
 }
 
-/// CertificateOverride says how one certificate is made.
+/// CertificateOverride configures one certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(super::crd::well_known_rule()).message(super::crd::WELL_KNOWN_MESSAGE))]
@@ -102,18 +102,18 @@ pub struct CertificateOverride {
     /// Services have no such name: they follow their category and the defaults.
     #[schemars(length(min = 1, max = 253))]
     pub certificate_name: String,
-    /// certificate says how it is made.
+    /// certificate configures this certificate.
     pub certificate: CertificateConfig,
 }
 
-/// One module per version, all of one shape: the definition has no conversion.
+/// One module per version, all identical: the definition has no conversion.
 macro_rules! versions {
     ($($(#[$doc:meta])* $module:ident = $version:literal;)*) => {$(
         $(#[$doc])*
         pub mod $module {
             use super::*;
 
-            /// PkiSpec says how certificates are made. Of several entries that apply to a certificate, an
+            /// PkiSpec chooses the keys of certificates. If several entries apply to a certificate, an
             /// override wins over a category, and a category over the defaults.
             #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema)]
             #[kube(
@@ -123,7 +123,7 @@ macro_rules! versions {
                 plural = "pkis",
                 status = "PkiStatus",
                 derive = "PartialEq",
-                doc = "PKI says which keys the certificates of the cluster get. There is one, named cluster. A change applies to each certificate at its next rotation; nothing is issued again because of it.",
+                doc = "PKI chooses the keys of the certificates of the cluster. There is one object, named cluster. A certificate gets its new key at its next rotation; a change re-issues nothing.",
                 validation = Rule::new("self.metadata.name == 'cluster'").message("pki is a singleton, .metadata.name must be 'cluster'")
             )]
             pub struct PkiSpec {
@@ -151,7 +151,7 @@ macro_rules! versions {
 versions! {
     /// The stored version.
     v1 = "v1";
-    /// The version under which the resource first appeared.
+    /// The first version of the resource.
     v1alpha1 = "v1alpha1";
 }
 

@@ -1,14 +1,14 @@
-//! Refuses documents that would take the parser long: it is quadratic in the depth of brackets, and it writes
-//! out aliases.
+//! Rejects documents that would take the parser long: its time grows with the square of the bracket depth, and it expands
+//! aliases.
 
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
-/// Whether the document is small enough to be parsed. The error says what was found and what is accepted.
+/// Checks that the document is small enough to be parsed. The error names the size and what is accepted.
 ///
-/// A document that is no YAML passes: the parser has the better words.
+/// A document that is not YAML passes: the parser has the better message.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MOST_BYTES {
         return Err(format!("the document has {} bytes; at most {MOST_BYTES} are accepted", text.len()));
@@ -28,36 +28,36 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An install-config has some kilobytes, of which most are its pull secret; etcd takes no object beyond 1.5 MiB.
+/// An install-config has some kilobytes, mostly its pull secret; etcd accepts no object above 1.5 MiB.
 const MOST_BYTES: usize = 1 << 20;
 /// An install-config and a PKI have fewer than ten.
 const MOST_LEVELS: usize = 64;
 
-/// The first line, counted from 1, in which more brackets than accepted are open.
+/// Returns the first line, counted from 1, with too many open brackets.
 ///
-/// Knows quotes, comments, block scalars and plain text well enough to leave brackets in them alone. It is not a
-/// YAML parser: plain text that runs over several lines outside of brackets is taken for several values.
+/// The scan recognizes quotes, comments, block scalars and plain text well enough to skip brackets in them. It is not a
+/// YAML parser: it treats plain text over several lines outside of brackets as several values.
 fn line_of_excessive_nesting(text: &str) -> Option<usize> {
     let mut scan = Scan::default();
     let mut lines = text.lines().enumerate();
     lines.find_map(|(index, line)| (scan.deepest_in(line.as_bytes()) > MOST_LEVELS).then_some(index + 1))
 }
 
-/// Where a scan is between two lines.
+/// The state of a scan between two lines.
 #[derive(Default)]
 struct Scan {
-    /// How many brackets are open.
+    /// The number of open brackets.
     depth: usize,
-    /// The quote that ends the text in which the scan is.
+    /// The closing quote, if the scan is inside a quoted text.
     quote: Option<u8>,
-    /// Whether the scan is in text without quotes.
+    /// True if the scan is inside an unquoted text.
     plain: bool,
-    /// The indentation of the line that introduced a block scalar, if the scan is in one.
+    /// The indentation of the line that started a block scalar, if the scan is in one.
     block_scalar: Option<usize>,
 }
 
 impl Scan {
-    /// Reads a line, and says how deep it goes.
+    /// Reads a line, and returns its largest depth.
     fn deepest_in(&mut self, line: &[u8]) -> usize {
         let indent = line.iter().take_while(|byte| **byte == b' ').count();
         if let Some(outer) = self.block_scalar {
@@ -99,7 +99,7 @@ impl Scan {
                     self.block_scalar = Some(indent);
                     break;
                 }
-                // An anchor, an alias or a tag is a word before, or instead of, a value.
+                // An anchor, an alias or a tag comes before, or instead of, a value.
                 (None, b'&' | b'*' | b'!') if !self.plain => {
                     let ends = |byte: &u8| byte.is_ascii_whitespace() || b",[]{}".contains(byte);
                     at += line[at..].iter().take_while(|byte| !ends(byte)).count();
@@ -112,7 +112,7 @@ impl Scan {
     }
 }
 
-/// Whether all values and texts together, those of aliases as often as they are used, stay within the bound.
+/// Returns true if all values and texts together, with aliases expanded, stay within the limit.
 fn fits_without_aliases(text: &str) -> bool {
     let room = Cell::new(Some(MOST_BYTES));
     for document in serde_norway::Deserializer::from_str(text) {
@@ -123,7 +123,7 @@ fn fits_without_aliases(text: &str) -> bool {
     room.get().is_some()
 }
 
-/// Takes from the room what a value needs, and fails when there is none left.
+/// Subtracts the size of a value from the remaining room, and fails when there is none left.
 #[derive(Clone, Copy)]
 struct Measure<'a>(&'a Cell<Option<usize>>);
 
@@ -205,19 +205,19 @@ mod tests {
         });
     }
 
-    /// Text with the word `DEEP` replaced by more brackets than are accepted.
+    /// Replaces the word `DEEP` in a text with too many brackets.
     fn check_deep(text: &str, expected: Expect) {
         check(&text.replace("DEEP", &"[".repeat(MOST_LEVELS + 1)), expected);
     }
 
     #[test]
-    fn large_documents_are_refused() {
+    fn large_documents_are_rejected() {
         check(&"#".repeat(MOST_BYTES), expect!["accepted"]);
         check(&"#".repeat(MOST_BYTES + 1), expect!["the document has 1048577 bytes; at most 1048576 are accepted"]);
     }
 
     #[test]
-    fn deep_brackets_are_refused() {
+    fn deep_brackets_are_rejected() {
         check(&format!("a: {}{}", "[".repeat(MOST_LEVELS), "]".repeat(MOST_LEVELS)), expect!["accepted"]);
         check(
             &format!("a: 1\nb: {}", "[".repeat(MOST_LEVELS + 1)),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_in_text_are_left_alone() {
+    fn brackets_in_text_are_ignored() {
         check_deep("a: 'DEEP'", expect!["accepted"]);
         check_deep("a: 'it''s DEEP'", expect!["accepted"]);
         check_deep("a: \"\\\" DEEP\"", expect!["accepted"]);
@@ -281,7 +281,7 @@ mod tests {
                 "the document has more than 1048576 bytes with its aliases written out; at most 1048576 are accepted"
             ],
         );
-        // As keys, merged and behind tags.
+        // As keys, merged and after tags.
         check(
             &format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "{*a : 1},".repeat(20)),
             expect![
@@ -300,7 +300,7 @@ mod tests {
                 "the document has more than 1048576 bytes with its aliases written out; at most 1048576 are accepted"
             ],
         );
-        // What is no YAML is for the parser to explain.
+        // The parser explains what is not YAML.
         check("a: *nowhere", expect!["accepted"]);
     }
 }

@@ -1,21 +1,24 @@
-//! What an object must be to be stored.
+//! Admission: the metadata that the server sets, and the checks of an object before it is stored.
 
 use perennial_schema::FieldError;
 use serde_json::Value;
 
+use super::fields::same_but;
 use super::identify::Sent;
 use super::{Api, WriteOptions, remove, text};
 use crate::builtin;
+use crate::deadline;
+use crate::limits::OBJECT_BYTES;
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::status::{About, ApiError, Cause};
 
-/// The most of a name that is given where the rest is generated.
+/// The longest given part of a generated name.
 const MAX_GENERATED: usize = 58;
 
 impl Api {
-    /// The metadata that an object gets when it is made.
-    pub(super) fn born(&self, resource: &Resource, object: &mut Value, options: &WriteOptions) {
+    /// Sets the metadata of a new object.
+    pub(super) fn prepare_create(&self, resource: &Resource, object: &mut Value, options: &WriteOptions) {
         if text(object, "name").is_empty() && !text(object, "generateName").is_empty() {
             let name: String = text(object, "generateName").chars().take(MAX_GENERATED).collect();
             object["metadata"]["name"] = format!("{name}{}", self.environment.suffix()).into();
@@ -29,17 +32,17 @@ impl Api {
         if has_generation(resource) {
             object["metadata"]["generation"] = 1.into();
         }
-        // Status is for whoever brings it about.
+        // Only the status subresource sets the status.
         if resource.has_status
             && resource.schema.is_some()
             && let Some(object) = object.as_object_mut()
         {
             object.remove("status");
         }
-        builtin::born(resource, object, options.user.as_ref());
+        builtin::prepare_create(resource, object, options.user.as_ref());
     }
 
-    /// What an object becomes when another takes its place.
+    /// Returns the object after an update: the new object with the metadata that an update cannot change.
     pub(super) fn changed(
         &self,
         resource: &Resource,
@@ -95,7 +98,7 @@ impl Api {
         builtin::changed(resource, old, &mut new, subresource, &self.environment.now_text());
         admit(resource, &mut new, Some(old), subresource)?;
         if has_generation(resource) && !wants_same(old, &new) {
-            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
             new["metadata"]["generation"] = generation.into();
         }
         Ok(new)
@@ -113,14 +116,14 @@ impl Api {
         new
     }
 
-    /// Objects are made only in namespaces that are there to stay.
+    /// Checks that the namespace of a new object exists and is not being deleted.
     pub(super) fn check_namespace(&self, resource: &Resource, at: &Objects, name: &str) -> Result<(), ApiError> {
         let Some(namespace) = at.namespace.as_deref().filter(|_| resource.namespaced) else { return Ok(()) };
         let registry = self.registry();
         let namespaces = registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_path)?;
-        let found = self.store.get(&super::key(namespaces, None, namespace));
-        let found = found.ok_or_else(|| ApiError::not_found(super::about(namespaces, namespace)))?;
-        let is_ending = super::object(namespaces, &found)["metadata"]["deletionTimestamp"].is_string();
+        let at = super::key(namespaces, None, namespace);
+        let found = self.store.get(&at).ok_or_else(|| ApiError::not_found(super::about(namespaces, namespace)))?;
+        let is_ending = super::object(namespaces, &at, &found)?["metadata"]["deletionTimestamp"].is_string();
         if is_ending {
             let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
             let cause = Cause {
@@ -135,7 +138,7 @@ impl Api {
     }
 }
 
-/// Completes an object and checks it.
+/// Sets the defaults of an object and validates it.
 pub(super) fn admit(
     resource: &Resource,
     object: &mut Value,
@@ -147,11 +150,16 @@ pub(super) fn admit(
     match &resource.schema {
         Some(schema) => {
             schema.drop_nulls(object);
-            schema.apply_defaults(object);
-            // What is stored may be older than the schema.
+            if !schema.apply_defaults_within(object, OBJECT_BYTES) {
+                let why = format!("the defaults of its schema add more than {OBJECT_BYTES} bytes");
+                return Err(ApiError::too_large(about_kind(resource, &name), &why));
+            }
+            // A stored object may be older than the schema.
             schema.prune(object);
             causes.extend(builtin::metadata::causes(resource, object, old));
-            causes.extend(schema.validate(object, old).iter().map(cause));
+            let go_on = || deadline::check().is_ok();
+            causes.extend(schema.validate_while(object, old, &go_on).iter().map(cause));
+            deadline::check()?;
         }
         None => {
             builtin::default(resource, object);
@@ -167,25 +175,18 @@ fn cause(error: &FieldError) -> Cause {
     Cause { reason: error.kind.reason().to_owned(), message: error.body(), field }
 }
 
-/// An error about an object that is wrong speaks of its kind, not of its resource.
+/// An error about an invalid object names its kind, not its resource.
 pub(super) fn about_kind(resource: &Resource, name: &str) -> About {
     About { group: resource.group.clone(), kind: resource.kind.clone(), name: name.to_owned() }
 }
 
-/// Custom resources, and what has a spec, count how often that changed.
+/// Returns true for custom resources and for kinds with a spec, which count the changes of the spec.
 fn has_generation(resource: &Resource) -> bool {
     resource.schema.is_some() || matches!(resource.kind.as_str(), "Deployment" | "CustomResourceDefinition")
 }
 
-/// Whether two states of an object want the same. Those who run deployments look at their annotations, too.
+/// Returns true if the desired state of both objects is equal. For Deployments it includes the annotations.
 fn wants_same(old: &Value, new: &Value) -> bool {
-    let plain = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(object) = value.as_object_mut() {
-            ["metadata", "status"].into_iter().for_each(|field| drop(object.remove(field)));
-        }
-        value
-    };
-    let annotations = |value: &Value| value["metadata"]["annotations"].clone();
-    plain(old) == plain(new) && (new["kind"] != "Deployment" || annotations(old) == annotations(new))
+    let same_annotations = || old["metadata"]["annotations"] == new["metadata"]["annotations"];
+    same_but(old, new, &["metadata", "status"]) && (new["kind"] != "Deployment" || same_annotations())
 }

@@ -1,4 +1,4 @@
-//! Custom resource definitions: what they define is served as soon as they are stored.
+//! Custom resource definitions: their resources are served as soon as the definition is stored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -10,18 +10,18 @@ use super::Api;
 use crate::resource::{Column, Registry, Resource, Source};
 use crate::store::{Key, Store};
 
-/// What is served, and the definitions that it follows from.
+/// The served resources, and the definitions that they come from.
 #[derive(Debug)]
 pub(super) struct Served {
     registry: Arc<Registry>,
     /// The revision of the definitions.
     at: u64,
-    /// What each definition defines, and the revision of that definition: compiling a schema takes a while.
+    /// The resources and the revision of each definition. They are cached, because compiling a schema is slow.
     definitions: BTreeMap<Key, (u64, Vec<Arc<Resource>>)>,
 }
 
 impl Served {
-    /// What is served without a definition.
+    /// Returns the resources without any definition.
     pub(super) fn new() -> Served {
         Served { registry: Arc::new(Registry::builtin()), at: 0, definitions: BTreeMap::new() }
     }
@@ -42,13 +42,13 @@ impl Served {
     }
 }
 
-/// Where definitions are stored.
+/// The storage name of definitions.
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 impl Api {
-    /// The resources that are served now: built-in ones, and what the stored definitions define.
+    /// Returns the resources that are served now: the built-in ones, and those of the stored definitions.
     ///
-    /// It follows the store, and not who writes to it: they may go away in the middle.
+    /// The registry follows the store, not the requests that write to it: a request may be cancelled in the middle.
     pub fn registry(&self) -> Arc<Registry> {
         let at = self.store().revision_of(DEFINITIONS);
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
@@ -57,7 +57,7 @@ impl Api {
         }
         drop(served);
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        // Asked before the list is, so that it is never newer than that.
+        // Read before the list, so that the revision is never newer than the list.
         let at = self.store().revision_of(DEFINITIONS);
         if served.at != at {
             served.follow(self.store(), at);
@@ -71,7 +71,7 @@ fn names(definition: &Value) -> (String, String) {
     (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["plural"]))
 }
 
-/// What a definition defines: one resource for each version that is served.
+/// Returns the resources of a definition: one for each served version.
 fn resources(definition: &Value) -> Vec<Resource> {
     let (group, plural) = names(definition);
     let spec = &definition["spec"];
@@ -85,7 +85,7 @@ fn resources(definition: &Value) -> Vec<Resource> {
             continue;
         }
         let openapi = &version["schema"]["openAPIV3Schema"];
-        // A definition whose schema cannot be compiled is not served; it was refused when it was stored.
+        // A definition whose schema cannot be compiled is not served; admission rejects it.
         let Ok(schema) = Schema::compile(openapi) else { continue };
         let kind = text(&spec["names"]["kind"]);
         let singular = Some(text(&spec["names"]["singular"])).filter(|it| !it.is_empty());

@@ -1,5 +1,5 @@
-//! Who owns whom, and what that means when somebody goes: what an owner leaves behind goes after it, or before it where
-//! it waits for that.
+//! Ownership between objects, and deletion by owner: dependents are deleted after their owner, or before it if the
+//! owner waits for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::resource::{Registry, Resource};
 use crate::status::{ApiError, Reason};
 use crate::store::{Expect, Key, Stored};
 
-/// The objects that have owners, or wait for those that they own.
+/// The objects that have owners or wait for their dependents.
 #[derive(Default)]
 pub(super) struct Family {
     members: Vec<Member>,
-    /// The uids of those that own something.
+    /// The uids of owners.
     owners: BTreeSet<String>,
-    /// The uids of those that something owned keeps from going.
+    /// The uids of owners that wait for a dependent.
     blocked: BTreeSet<String>,
 }
 
@@ -29,24 +29,25 @@ struct Member {
     object: Value,
 }
 
-/// What an owner is to what it owns.
+/// The state of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     There,
     Gone,
-    /// It goes when all are gone that it owns.
+    /// It is deleted after all its dependents.
     Waits,
 }
 
 impl Family {
-    /// Takes an object in, if it belongs here.
+    /// Adds an object, if it has an owner or waits for dependents.
     pub(super) fn add(&mut self, resource: &Arc<Resource>, key: &Key, stored: &Stored) {
-        // Few objects do, and parsing all of them costs more than looking for the words.
+        // Few objects do, and parsing all of them costs more than searching their bytes.
         let says = |word: &str| stored.body.windows(word.len()).any(|window| window == word.as_bytes());
         if !says("\"ownerReferences\"") && !says(FOREGROUND) {
             return;
         }
-        let object = object(resource, stored);
+        // The owners of an unreadable object are unknown, so it stays.
+        let Ok(object) = object(resource, key, stored) else { return };
         for owner in owners(&object) {
             let uid = owner["uid"].as_str().unwrap_or_default();
             self.owners.insert(uid.to_owned());
@@ -57,7 +58,7 @@ impl Family {
         self.members.push(Member { resource: resource.clone(), key: key.clone(), stored: stored.clone(), object });
     }
 
-    /// Whether something that an object owns waits in the same way for what it owns.
+    /// Returns true if a dependent of an object waits for that object in turn.
     fn is_in_a_circle(&self, owner: &str) -> bool {
         let mut waiting = self.members.iter().filter(|member| waits(&member.object));
         waiting.any(|member| owners(&member.object).iter().any(|it| it["uid"] == owner))
@@ -65,8 +66,8 @@ impl Family {
 }
 
 impl Api {
-    /// Deletes what nobody owns any more, and what keeps its owner from going, and lets those go that waited for it.
-    /// Returns how many objects changed.
+    /// Deletes objects without owners and dependents that their owner waits for, and removes owners whose wait has ended.
+    /// Returns the number of changed objects.
     pub(super) async fn collect_family(&self, registry: &Registry, family: &Family) -> Result<usize, ApiError> {
         let mut changed = 0;
         for member in &family.members {
@@ -93,7 +94,7 @@ impl Api {
         }
         let has = |state: Owner| states.iter().any(|(_, of)| *of == state);
         if has(Owner::There) {
-            // It stays with these. Those who wait would wait for ever.
+            // It keeps these owners. The owners that wait would wait forever.
             let mut object = it.object.clone();
             let others = states.iter().filter(|(_, state)| *state != Owner::There);
             let forgotten = others.filter(|(owner, _)| forget(&mut object, owner["uid"].as_str().unwrap_or_default()));
@@ -106,7 +107,7 @@ impl Api {
             self.delete_stored(&it.resource, &it.key, &it.stored, &Deletion::default()).await?;
             return Ok(true);
         }
-        // What it owns goes first, too.
+        // Its dependents are deleted first too.
         let mut stored = it.stored.clone();
         if family.is_in_a_circle(uid) {
             let mut object = it.object.clone();
@@ -121,7 +122,7 @@ impl Api {
         Ok(true)
     }
 
-    /// Stores what became of a member, or removes it where nobody holds it any more.
+    /// Stores a changed object, or removes it if it has no finalizers left.
     async fn write_member(&self, it: &Member, object: Value) -> Result<(), ApiError> {
         let options = WriteOptions::default();
         if is_finished(&object) {
@@ -130,7 +131,7 @@ impl Api {
         self.put(&it.resource, &it.key, Expect::Revision(it.stored.revision), object, &options).await.map(drop)
     }
 
-    /// What has become of an owner. One of a kind that is not served is taken to be there.
+    /// Returns the state of an owner. An owner of an unknown kind counts as existing.
     fn owner(&self, registry: &Registry, owner: &Value, namespace: &str) -> Owner {
         let field = |name: &str| owner[name].as_str().unwrap_or_default();
         let (group, _) = field("apiVersion").split_once('/').unwrap_or(("", ""));
@@ -138,8 +139,9 @@ impl Api {
             return Owner::There;
         };
         let namespace = resource.namespaced.then_some(namespace);
-        let Some(stored) = self.store().get(&key(resource, namespace, field("name"))) else { return Owner::Gone };
-        let found = object(resource, &stored);
+        let at = key(resource, namespace, field("name"));
+        let Some(stored) = self.store().get(&at) else { return Owner::Gone };
+        let Ok(found) = object(resource, &at, &stored) else { return Owner::There };
         if text(&found, "uid") != field("uid") {
             Owner::Gone
         } else if waits(&found) {
@@ -150,7 +152,7 @@ impl Api {
     }
 }
 
-/// Whether something was done, or somebody else was quicker.
+/// Returns whether the write was done, or false if another writer was faster.
 pub(super) fn done(outcome: Result<bool, ApiError>) -> Result<bool, ApiError> {
     match outcome {
         Err(error) if matches!(error.reason, Reason::Conflict | Reason::NotFound) => Ok(false),
@@ -162,7 +164,7 @@ fn owners(object: &Value) -> &[Value] {
     object["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether an object goes as soon as those are gone that it owns.
+/// Returns true if an object is deleted as soon as its dependents are gone.
 fn waits(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string() && finalizers(object).iter().any(|by| by == FOREGROUND)
 }

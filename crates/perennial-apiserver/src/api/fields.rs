@@ -1,6 +1,6 @@
-//! Who owns which fields: server-side apply, and what every other write says about its writer.
+//! Field ownership: server-side apply, and the field owners of every other write.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::identify::{Sent, known};
 use super::{Api, Change, Fields, WriteOptions, Written, about, key, object, remove};
@@ -10,8 +10,8 @@ use crate::resource::Resource;
 use crate::status::ApiError;
 
 impl Api {
-    /// Applies what a manager wants an object to be, which is made where it is not there. Where others own a field that
-    /// would change, it is a conflict, unless it is forced.
+    /// Applies a manager's fields to an object, which is created if it does not exist. A change of a field of another manager is a
+    /// conflict, unless the apply is forced.
     pub async fn apply(
         &self,
         at: &Objects,
@@ -32,7 +32,8 @@ impl Api {
         let writer = Writer { manager: &options.manager, api_version: &api_version, subresource, now: &now };
         loop {
             let stored = self.store.get(&key);
-            let live = stored.as_ref().map(|stored| known(&resource, object(&resource, stored)));
+            let live = stored.as_ref().map(|stored| object(&resource, &key, stored)).transpose()?;
+            let live = live.map(|live| known(&resource, live));
             if live.is_none() && subresource.is_some() {
                 return Err(ApiError::not_found(about(&resource, &key.name)));
             }
@@ -48,14 +49,14 @@ impl Api {
             };
             let is_for_a_version = applied["metadata"]["resourceVersion"].is_string();
             match outcome {
-                // What somebody else wrote may be in the way, or not.
+                // A write of another client may cause a conflict, or not.
                 Err(error) if !is_for_a_version && self.lost_a_race(&error, &key, stored.as_ref()) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Writes down that the writer owns what it changed.
+    /// Records that the writer owns the fields that it changed.
     pub(super) fn own(
         &self,
         resource: &Resource,
@@ -70,16 +71,25 @@ impl Api {
     }
 }
 
-/// Whether a write changes nothing but what every write changes: the version, and when somebody last wrote.
+/// Returns true if a write changes only the resource version and the times in `managedFields`.
 pub(super) fn is_same(old: &Value, new: &Value) -> bool {
-    let plain = |value: &Value| {
-        let mut value = value.clone();
-        remove(&mut value, "resourceVersion");
-        let entries = value.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
-        for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
-            entry.remove("time");
+    same_but(old, new, &["metadata"]) && same_metadata(&old["metadata"], &new["metadata"])
+}
+
+fn same_metadata(old: &Value, new: &Value) -> bool {
+    let same_entries = match (old["managedFields"].as_array(), new["managedFields"].as_array()) {
+        (Some(old), Some(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same_but(old, new, &["time"]))
         }
-        value
+        (old, new) => old == new,
     };
-    plain(old) == plain(new)
+    same_entries && same_but(old, new, &["resourceVersion", "managedFields"])
+}
+
+/// Returns true if two values are equal except for some fields. Neither is copied: they may be large.
+pub(super) fn same_but(one: &Value, other: &Value, fields: &[&str]) -> bool {
+    let (Value::Object(one), Value::Object(other)) = (one, other) else { return one == other };
+    let counted = |map: &Map<String, Value>| map.keys().filter(|name| !fields.contains(&name.as_str())).count();
+    let mut compared = one.iter().filter(|(name, _)| !fields.contains(&name.as_str()));
+    counted(one) == counted(other) && compared.all(|(name, value)| other.get(name) == Some(value))
 }

@@ -1,4 +1,4 @@
-//! What was sent, as an object of the kind, name and namespace that its path says.
+//! Checks that a received object has the kind, name and namespace of its path.
 
 use serde_json::{Value, json};
 
@@ -11,16 +11,16 @@ use crate::status::{About, ApiError, Cause, Reason};
 /// How an object was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// As it is.
+    /// As a whole object.
     Whole,
-    /// As a change of what is stored.
+    /// As a patch of the stored object.
     Patch,
-    /// As the part of it that somebody wants.
+    /// As the fields of an apply.
     Applied,
 }
 
 impl Api {
-    /// The object with the kind, name and namespace that its path says, and what the caller should know about it.
+    /// Returns the object with the kind, name and namespace of its path, and warnings for the caller.
     pub(super) fn identified(
         &self,
         resource: &Resource,
@@ -37,7 +37,7 @@ impl Api {
         check_kind(resource, &object, sent)?;
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind.as_str().into();
-        // What is applied is checked when it is.
+        // An applied object is checked when it is merged.
         let warnings = if sent == Sent::Applied {
             Vec::new()
         } else {
@@ -72,14 +72,14 @@ impl Api {
     }
 }
 
-/// A stored object without what has become unknown since: it is not for its next writer to answer for.
+/// Returns a stored object without fields that have become unknown since. The next writer is not responsible for them.
 pub(super) fn known(resource: &Resource, mut object: Value) -> Value {
-    // What cannot be read is told when it is written again.
+    // An unreadable object is reported when it is written again.
     drop(read(resource, &mut object, Sent::Whole, FieldValidation::Ignore));
     object
 }
 
-/// An object must be of the kind that its path is of. What is applied must say so, other objects may.
+/// Checks that an object has the kind of its path. An applied object must name its kind, other objects may.
 fn check_kind(resource: &Resource, object: &Value, sent: Sent) -> Result<(), ApiError> {
     let bad = |message: String| Err(ApiError::new(Reason::BadRequest, message));
     let text = |field: &str| object[field].as_str().unwrap_or_default();
@@ -110,7 +110,7 @@ fn check_kind(resource: &Resource, object: &Value, sent: Sent) -> Result<(), Api
     bad(format!("the kind in the data ({kind}) does not match the expected kind ({})", resource.kind))
 }
 
-/// Makes an object what a server would have read: without unknown fields, which the caller is told of.
+/// Removes unknown fields from an object, as a Kubernetes API server does, and reports them to the caller.
 fn read(
     resource: &Resource,
     object: &mut Value,
@@ -119,7 +119,7 @@ fn read(
 ) -> Result<Vec<String>, ApiError> {
     let refuse = |why: String| match sent {
         Sent::Patch => {
-            // A real server repeats the whole object here, be it a secret.
+            // A Kubernetes API server repeats the whole object here, even a Secret.
             let cause = Cause {
                 reason: "FieldValueInvalid".to_owned(),
                 message: format!("Invalid value: {why}"),

@@ -1,84 +1,94 @@
-//! The end of objects: preconditions, finalizers, and what goes with them.
+//! Deletion of objects: preconditions, finalizers and dependents.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tracing::warn;
 
-use super::{Api, WriteOptions, about, internal, key, object, text};
+use super::{Api, WriteOptions, about, identity, internal, key, object, text};
+use crate::deadline;
+use crate::listen::User;
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::{About, ApiError, Reason};
 use crate::store::{Expect, Key, Stored, Write, WriteError};
 
-/// How an object is to be deleted.
+/// The options of a deletion.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deletion {
-    /// Only this very object.
+    /// Delete only the object with this uid.
     pub uid: Option<String>,
-    /// Only in this state.
+    /// Delete only this version of the object.
     pub resource_version: Option<String>,
-    /// What becomes of what it owns; where nobody says, its finalizers do.
+    /// What happens to dependents; by default the object's finalizers decide.
     pub propagation: Option<Propagation>,
-    /// Nothing is deleted, but everything is checked.
+    /// Check everything, but delete nothing.
     pub dry_run: bool,
+    /// The user who deletes, if known.
+    pub user: Option<User>,
 }
 
-/// What becomes of what an object owns.
+/// What happens to the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Propagation {
-    /// It goes afterwards.
+    /// They are deleted after it.
     Background,
-    /// It goes first.
+    /// They are deleted before it.
     Foreground,
-    /// It stays, and forgets its owner.
+    /// They stay, without their owner reference.
     Orphan,
 }
 
-/// Holds an object until those are gone that it owns and that keep it from going.
+/// The finalizer of an object that waits for its blocking dependents.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// What came of a deletion.
+/// The result of a deletion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
-    /// It is gone; this is what it was.
+    /// The object was deleted; with its last state.
     Gone(Value),
-    /// It waits for its finalizers.
+    /// The object waits for its finalizers.
     Waits(Value),
 }
 
-/// The namespaces that a cluster cannot be without.
+/// The namespaces that cannot be deleted.
 const LASTING: &[&str] = &["default", "kube-public", "kube-system"];
 
 impl Api {
-    /// Deletes an object, or marks it for deletion where somebody has to let it go first.
+    /// Deletes an object, or marks it for deletion if it has finalizers.
     pub async fn delete(&self, at: &Objects, deletion: &Deletion) -> Result<Deleted, ApiError> {
         let resource = self.resource(at)?;
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
-        if *key.resource == *"namespaces" && LASTING.contains(&&*key.name) {
-            return Err(ApiError::forbidden(about(&resource, &key.name), "this namespace may not be deleted"));
-        }
+        let lasts = *key.resource == *"namespaces" && LASTING.contains(&&*key.name);
+        let refused = || ApiError::forbidden(about(&resource, &key.name), "this namespace may not be deleted");
+        let absent = || if lasts { refused() } else { ApiError::not_found(about(&resource, &key.name)) };
         loop {
-            let stored = self.store().get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-            match self.delete_stored(&resource, &key, &stored, deletion).await {
-                // What it must be is asked again of what it is now.
+            let stored = self.store().get(&key).ok_or_else(absent)?;
+            let outcome = match object(&resource, &key, &stored) {
+                Ok(_) if lasts => Err(refused()),
+                Ok(current) => self.delete_object(&resource, &key, &stored, current, deletion).await,
+                Err(error) => self.delete_unreadable(&resource, &key, &stored, &error, deletion).await,
+            };
+            match outcome {
+                // The preconditions are checked again on the current state.
                 Err(error) if self.lost_a_race(&error, &key, Some(&stored)) => {}
                 outcome => return outcome,
             }
         }
     }
 
-    /// Deletes every object that a selector selects, and returns what they were.
+    /// Deletes all objects of a selector, and returns their last states.
     pub async fn delete_collection(
         &self,
         at: &Objects,
         selector: &Selector,
         deletion: &Deletion,
-    ) -> Result<Vec<Value>, ApiError> {
+    ) -> Result<Vec<(Key, Stored)>, ApiError> {
         let resource = self.resource(at)?;
         if *resource.storage == *"namespaces" {
-            // Too much would go with them for one request.
+            // One request must not delete the content of many namespaces.
             return Err(ApiError::new(
                 Reason::MethodNotAllowed,
                 "the server does not allow this method on the requested resource",
@@ -88,12 +98,14 @@ impl Api {
         let mut deleted = Vec::new();
         for (key, mut stored) in listed {
             loop {
-                let found = object(&resource, &stored);
+                deadline::check()?;
+                let found = object(&resource, &key, &stored)?;
                 if !selector.selects(&found) {
                     break;
                 }
+                let was = (key.clone(), stored.clone());
                 match self.delete_stored(&resource, &key, &stored, deletion).await {
-                    Ok(_) => deleted.push(found),
+                    Ok(_) => deleted.push(was),
                     Err(error) if self.lost_a_race(&error, &key, Some(&stored)) => {
                         let Some(now) = self.store().get(&key) else { break };
                         stored = now;
@@ -114,12 +126,22 @@ impl Api {
         stored: &Stored,
         deletion: &Deletion,
     ) -> Result<Deleted, ApiError> {
-        let mut current = object(resource, stored);
+        self.delete_object(resource, key, stored, object(resource, key, stored)?, deletion).await
+    }
+
+    async fn delete_object(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        stored: &Stored,
+        mut current: Value,
+        deletion: &Deletion,
+    ) -> Result<Deleted, ApiError> {
         check_preconditions(resource, &current, deletion)?;
         let options = WriteOptions { dry_run: deletion.dry_run, ..WriteOptions::default() };
         let propagation = deletion.propagation.unwrap_or_else(|| by_finalizers(&current));
         if propagation == Propagation::Orphan && !deletion.dry_run {
-            // First, so that nobody takes them for garbage in between.
+            // First, so that the collector does not treat them as garbage in between.
             self.orphan_dependents(key, &current).await?;
         }
         let was_held_by = finalizers(&current).to_vec();
@@ -146,19 +168,47 @@ impl Api {
         }
         if !ends_later(&current) {
             current["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-            // To be gone is another wish than before.
+            // A deletion changes the desired state.
             if let Some(generation) = current["metadata"]["generation"].as_i64() {
-                current["metadata"]["generation"] = (generation + 1).into();
+                current["metadata"]["generation"] = generation.saturating_add(1).into();
             }
         }
         let current = self.put(resource, key, Expect::Revision(stored.revision), current, &options).await?;
         Ok(Deleted::Waits(current))
     }
 
-    /// Makes everything that an object owns forget it.
+    /// Removes an unreadable row at once, because its finalizers are unknown. Its dependents, or the objects in it, stay.
+    ///
+    /// Only a deletion by name does this. An administrator repairs a database with it, and the log names the user.
+    async fn delete_unreadable(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        stored: &Stored,
+        why: &ApiError,
+        deletion: &Deletion,
+    ) -> Result<Deleted, ApiError> {
+        let known = identity(resource, key, stored.revision);
+        check_preconditions(resource, &known, deletion)?;
+        let options = WriteOptions { dry_run: deletion.dry_run, ..WriteOptions::default() };
+        self.remove(resource, key, stored.revision, &options).await?;
+        if !deletion.dry_run {
+            let user = deletion.user.as_ref().map_or("a client in the same process", |user| &user.name);
+            warn!(
+                user,
+                object = %key,
+                revision = stored.revision,
+                bytes = stored.body.len(),
+                "audit: deleted a row of the database that could not be read: {why}"
+            );
+        }
+        Ok(Deleted::Gone(known))
+    }
+
+    /// Removes the owner references to an object from all its dependents.
     async fn orphan_dependents(&self, owner: &Key, object: &Value) -> Result<(), ApiError> {
         let uid = text(object, "uid");
-        // What is in a namespace owns nothing elsewhere.
+        // An object in a namespace owns no objects outside it.
         let namespace = Some(&*owner.namespace).filter(|namespace| !namespace.is_empty());
         let registry = self.registry();
         let mut seen = BTreeSet::new();
@@ -173,15 +223,15 @@ impl Api {
         Ok(())
     }
 
-    /// Makes an object forget an owner, unless it is gone meanwhile.
+    /// Removes an owner reference from an object, unless the object was deleted in the meantime.
     async fn orphan(&self, resource: &Resource, key: &Key, stored: Stored, uid: &str) -> Result<(), ApiError> {
         let mut stored = stored;
         loop {
-            // Few objects name it, and parsing all of them costs more than looking for its name.
+            // Few objects contain the uid, and parsing all of them costs more than searching their bytes.
             if !stored.body.windows(uid.len()).any(|window| window == uid.as_bytes()) {
                 return Ok(());
             }
-            let mut object = object(resource, &stored);
+            let mut object = object(resource, key, &stored)?;
             if !forget(&mut object, uid) {
                 return Ok(());
             }
@@ -195,7 +245,7 @@ impl Api {
         }
     }
 
-    /// Takes an object out of the store.
+    /// Removes an object from the store.
     pub(super) async fn remove(
         &self,
         resource: &Resource,
@@ -212,21 +262,22 @@ impl Api {
             Err(WriteError::Conflict { found: None }) => Err(ApiError::not_found(about(resource, &key.name))),
             Err(WriteError::Conflict { .. }) => Err(ApiError::modified(about(resource, &key.name))),
             Err(error @ WriteError::Disk { .. }) => Err(internal(error)),
+            Err(error @ WriteError::Full { .. }) => Err(ApiError::no_space(&error)),
         }
     }
 }
 
-/// Whether nobody holds an object any more that is to be deleted.
+/// Returns true if an object that is being deleted has no finalizers left.
 pub(super) fn is_finished(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string() && finalizers(object).is_empty() && !ends_later(object)
 }
 
-/// Those who hold an object.
+/// Returns the finalizers of an object.
 pub(super) fn finalizers(object: &Value) -> &[Value] {
     object["metadata"]["finalizers"].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Lets an object go, but for some who hold it.
+/// Removes all finalizers from an object except some.
 pub(super) fn hold(object: &mut Value, still: impl Fn(&Value) -> bool) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     let Some(Value::Array(held_by)) = metadata.get_mut("finalizers") else { return };
@@ -247,13 +298,13 @@ fn by_finalizers(object: &Value) -> Propagation {
     }
 }
 
-/// Whether the garbage collector has to empty it before it can go: namespaces, and definitions of resources.
+/// Returns true if the garbage collector must empty the object first: namespaces and resource definitions.
 fn ends_later(object: &Value) -> bool {
     let is = |version: &str, kind: &str| object["apiVersion"] == version && object["kind"] == kind;
     is("v1", "Namespace") || is("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 }
 
-/// Removes an owner from an object; returns whether it was one.
+/// Removes an owner reference from an object; returns whether it had one.
 pub(super) fn forget(object: &mut Value, uid: &str) -> bool {
     let Some(metadata) = object["metadata"].as_object_mut() else { return false };
     let Some(Value::Array(owners)) = metadata.get_mut("ownerReferences") else { return false };

@@ -1,12 +1,16 @@
-//! The verbs of the API on plain values, without HTTP: get, list, create, update, delete.
+//! The verbs of the API on plain values, without HTTP: get, list, create, update, patch, apply, delete.
 
 mod admit;
+mod bounds;
 mod collect;
 mod crd;
+mod events;
 mod family;
 mod fields;
 mod identify;
+mod large;
 mod lifecycle;
+mod lines;
 #[cfg(test)]
 mod tests;
 
@@ -14,10 +18,13 @@ use std::borrow::Cow;
 use std::sync::{Arc, RwLock};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::deadline;
 use crate::definition::{self, is_definition};
 use crate::environment::Environment;
+use crate::limits::LISTS;
 use crate::listen::User;
 use crate::path::Objects;
 use crate::resource::Resource;
@@ -28,39 +35,45 @@ use crate::store::{Expect, Key, Store, Stored, Write, WriteError};
 use identify::Sent;
 
 use crd::Served;
+use large::{LargeWrites, Readers};
 pub use lifecycle::{Deleted, Deletion, Propagation};
+use lines::Lines;
 
-/// A server's objects and what may be done with them.
+/// The objects of a server, and the verbs on them.
 #[derive(Debug)]
 pub struct Api {
     store: Store,
     served: RwLock<Served>,
     environment: Environment,
     schemas: Schemas,
+    lists: Arc<Semaphore>,
+    large_writes: LargeWrites,
+    readers: Readers,
+    lines: Lines,
 }
 
-/// How a write is meant.
+/// The options of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Nothing is stored, but everything is checked.
+    /// Check everything, but store nothing.
     pub dry_run: bool,
-    /// What happens to fields that the schema does not have.
+    /// What happens to unknown fields.
     pub field_validation: FieldValidation,
-    /// Who writes, as `metadata.managedFields` names it; empty where nobody said.
+    /// The field manager; empty if the request names none.
     pub manager: String,
-    /// Who writes, where that is known.
+    /// The user who writes, if known.
     pub user: Option<User>,
 }
 
 /// What happens to fields that the schema does not have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// They are dropped without a word.
+    /// They are dropped silently.
     Ignore,
-    /// They are dropped, and the caller is told.
+    /// They are dropped with a warning.
     #[default]
     Warn,
-    /// The write is refused.
+    /// The write is rejected.
     Strict,
 }
 
@@ -69,24 +82,24 @@ pub enum FieldValidation {
 pub struct List {
     /// The objects, with their resource versions.
     pub items: Vec<Value>,
-    /// The revision at which this is the list.
+    /// The revision of the list.
     pub revision: u64,
-    /// Where the next part begins, and how many there are from there on.
+    /// The start of the next part, and the number of objects from there on.
     pub rest: Option<(Key, usize)>,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// The object as it is now.
+    /// The object after the write.
     pub object: Value,
-    /// Whether it was not there before.
+    /// True if the write created it.
     pub is_new: bool,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
 }
 
-/// An object that is to take the place of another.
+/// An update of an object.
 struct Change<'c> {
     stored: &'c Stored,
     new: Value,
@@ -96,52 +109,93 @@ struct Change<'c> {
     warnings: Vec<String>,
 }
 
-/// Whose the fields are that a write changes.
+/// Who owns the fields that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fields {
-    /// The writer's; it is still to be written down.
+    /// The writer; `managedFields` is not updated yet.
     OfWriter,
-    /// It is written down already: the object was applied.
+    /// `managedFields` is already updated: the object was applied.
     Settled,
 }
 
 impl Api {
-    /// An API over a store, with the resources that its custom resource definitions define.
+    /// Returns an API over a store, with the resources of its custom resource definitions.
     pub fn new(store: Store, environment: Environment) -> Api {
-        Api { store, served: RwLock::new(Served::new()), environment, schemas: Schemas::default() }
+        let (served, lists) = (RwLock::new(Served::new()), Arc::new(Semaphore::new(LISTS)));
+        Api {
+            store,
+            served,
+            environment,
+            schemas: Schemas::default(),
+            lists,
+            large_writes: LargeWrites::new(),
+            readers: Readers::new(),
+            lines: Lines::default(),
+        }
     }
 
-    /// The same, which explains the fields of built-in kinds.
+    /// Returns the same API with schemas that explain the fields of built-in kinds.
     #[must_use]
     pub fn with_schemas(self, schemas: Schemas) -> Api {
         Api { schemas, ..self }
     }
 
-    /// What it knows of the fields of built-in kinds.
+    /// Returns the schemas of built-in kinds.
     pub(crate) fn schemas(&self) -> &Schemas {
         &self.schemas
     }
 
-    /// What it keeps its objects in.
+    /// Returns the store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The time on its clock.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.environment.now()
     }
 
-    /// What it takes from outside.
+    /// Reserves a place among the large lists that are sent at the same time.
+    pub(crate) fn place_for_list(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let message =
+            format!("{LISTS} large lists are being sent; try again later, or use limit to read a list in parts");
+        let full = |_| ApiError::new(Reason::TooManyRequests, message);
+        self.lists.clone().try_acquire_owned().map_err(full)
+    }
+
+    /// Returns true if a request with a body of so many bytes is large, including the object that it reads or changes.
+    pub(crate) fn is_large(&self, at: &Objects, bytes: usize) -> Result<bool, ApiError> {
+        let resource = self.resource(at)?;
+        let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
+        let stored = self.store.get(&key).map_or(0, |stored| stored.body.len());
+        Ok(LargeWrites::is_large(bytes.saturating_add(stored)))
+    }
+
+    /// Returns the thread for large writes.
+    pub(crate) fn large_writes(&self) -> &LargeWrites {
+        &self.large_writes
+    }
+
+    /// Returns the threads that read objects for lists, watches, and requests for large objects.
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Returns the cache of serialized watch events.
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
+    }
+
+    /// Returns the environment.
     pub(crate) fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// The resource that a path is about.
+    /// Returns the resource of a path.
     pub fn resource(&self, at: &Objects) -> Result<Arc<Resource>, ApiError> {
         let registry = self.registry();
         let resource = registry.get(&at.group, &at.version, &at.plural).ok_or_else(ApiError::no_such_path)?;
-        // An object in a namespace is addressed there; a list may be of all namespaces.
+        // An object in a namespace needs the namespace in its path; a list may cover all namespaces.
         let fits = match (&at.namespace, &at.name) {
             (Some(_), _) => resource.namespaced,
             (None, Some(_)) => !resource.namespaced,
@@ -153,15 +207,15 @@ impl Api {
         Ok(resource.clone())
     }
 
-    /// The object at a path.
+    /// Returns the object at a path.
     pub fn get(&self, at: &Objects) -> Result<Value, ApiError> {
         let resource = self.resource(at)?;
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
         let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-        Ok(object(&resource, &stored))
+        object(&resource, &key, &stored)
     }
 
-    /// The objects that a selector selects, at most so many of them.
+    /// Returns the objects of a selector, at most `limit` of them.
     pub fn list(
         &self,
         at: &Objects,
@@ -173,13 +227,14 @@ impl Api {
         let (revision, stored) = self.store.list(&resource.storage, at.namespace.as_deref(), after);
         let mut items = Vec::new();
         let mut rest = None;
-        for (number, (_, found)) in stored.iter().enumerate() {
+        for (number, (key, found)) in stored.iter().enumerate() {
+            deadline::check()?;
             if limit.is_some_and(|limit| items.len() >= limit) {
-                // The last one that was given is where the rest begins after.
+                // The rest begins after the last object of this part.
                 rest = Some((stored[number - 1].0.clone(), stored.len() - number));
                 break;
             }
-            let item = object(&resource, found);
+            let item = object(&resource, key, found)?;
             if selector.selects(&item) {
                 items.push(item);
             }
@@ -187,7 +242,7 @@ impl Api {
         Ok(List { items, revision, rest })
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub async fn create(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
         let (new, warnings) = self.identified(&resource, at, body, Sent::Whole, options)?;
@@ -199,7 +254,7 @@ impl Api {
         Ok(Written { warnings, ..made })
     }
 
-    /// Stores an object that was not there.
+    /// Stores a new object.
     async fn make(
         &self,
         resource: &Resource,
@@ -212,7 +267,7 @@ impl Api {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(ApiError::new(Reason::MethodNotAllowed, why));
         }
-        self.born(resource, &mut new, options);
+        self.prepare_create(resource, &mut new, options);
         admit::admit(resource, &mut new, None, None)?;
         let key = key(resource, at.namespace.as_deref(), text(&new, "name"));
         self.check_namespace(resource, at, &key.name)?;
@@ -220,11 +275,12 @@ impl Api {
             self.own(resource, None, &mut new, None, options);
         }
         self.settle(resource, &mut new);
+        bounds::check(resource, &new, None)?;
         let object = self.put(resource, &key, Expect::Absent, new, options).await?;
         Ok(Written { object, is_new: true, warnings: Vec::new() })
     }
 
-    /// Puts an object in the place of another.
+    /// Replaces an object.
     pub async fn update(&self, at: &Objects, body: Value, options: &WriteOptions) -> Result<Written, ApiError> {
         let resource = self.resource(at)?;
         let (new, warnings) = self.identified(&resource, at, body, Sent::Whole, options)?;
@@ -247,7 +303,7 @@ impl Api {
         }
     }
 
-    /// Changes an object. Where it changed meanwhile, the change is made again, unless it says which version it is for.
+    /// Patches an object. If it changed in the meantime, the patch is retried, unless it names a resource version.
     pub async fn patch(
         &self,
         at: &Objects,
@@ -258,7 +314,7 @@ impl Api {
         let key = key(&resource, at.namespace.as_deref(), at.name.as_deref().unwrap_or_default());
         loop {
             let stored = self.store.get(&key).ok_or_else(|| ApiError::not_found(about(&resource, &key.name)))?;
-            let mut new = identify::known(&resource, object(&resource, &stored));
+            let mut new = identify::known(&resource, object(&resource, &key, &stored)?);
             let seen = text(&new, "resourceVersion").to_owned();
             edit(&mut new)?;
             let is_for_a_version = text(&new, "resourceVersion") != seen;
@@ -273,19 +329,19 @@ impl Api {
         }
     }
 
-    /// Whether a write was refused only because somebody else was quicker. Then it can be made again: with every round
-    /// one of those who write gets through.
+    /// Returns true if a write was rejected only because another writer was faster. Then it can be retried: in every round
+    /// one of the writers succeeds.
     pub(super) fn lost_a_race(&self, error: &ApiError, key: &Key, seen: Option<&Stored>) -> bool {
         let is_race = matches!(error.reason, Reason::Conflict | Reason::AlreadyExists | Reason::NotFound);
         is_race && self.store.get(key).map(|now| now.revision) != seen.map(|seen| seen.revision)
     }
 
-    /// Changes an object by a merge patch (RFC 7396).
+    /// Patches an object by a merge patch (RFC 7396).
     pub async fn merge(&self, at: &Objects, patch: &Value, options: &WriteOptions) -> Result<Written, ApiError> {
         self.patch(at, |object| crate::patch::merge(object, patch), options).await
     }
 
-    /// Puts an object in the place of what was stored, unless it has changed since the caller has seen it.
+    /// Replaces a stored object, unless it changed since the caller read it.
     async fn replace(
         &self,
         resource: &Resource,
@@ -294,7 +350,7 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
         let Change { stored, new, subresource, sent, fields, warnings } = change;
-        let old = object(resource, stored);
+        let old = object(resource, key, stored)?;
         let mut new = self.changed(resource, &old, new, subresource, sent)?;
         if fields == Fields::OfWriter {
             self.own(resource, Some(&old), &mut new, subresource, options);
@@ -308,11 +364,12 @@ impl Api {
             self.remove(resource, key, stored.revision, options).await?;
             return Ok(written(new));
         }
+        bounds::check(resource, &new, Some(stored))?;
         let object = self.put(resource, key, Expect::Revision(stored.revision), new, options).await?;
         Ok(written(object))
     }
 
-    /// What the server itself says about an object.
+    /// Sets the fields of an object that the server itself owns.
     fn settle(&self, resource: &Resource, new: &mut Value) {
         if is_definition(resource) {
             definition::settle(new, &self.environment.now_text());
@@ -347,6 +404,7 @@ impl Api {
             Err(WriteError::Conflict { found: None }) => Err(ApiError::not_found(about(resource, &key.name))),
             Err(WriteError::Conflict { .. }) => Err(ApiError::modified(about(resource, &key.name))),
             Err(error @ WriteError::Disk { .. }) => Err(internal(error)),
+            Err(error @ WriteError::Full { .. }) => Err(ApiError::no_space(&error)),
         }
     }
 }
@@ -355,7 +413,7 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> ApiError {
     ApiError::new(Reason::InternalError, format!("Internal error occurred: {error}"))
 }
 
-/// An error's object.
+/// Returns the object of an error.
 pub(crate) fn about(resource: &Resource, name: &str) -> About {
     About { group: resource.group.clone(), kind: resource.plural.clone(), name: name.to_owned() }
 }
@@ -364,15 +422,40 @@ pub(crate) fn key(resource: &Resource, namespace: Option<&str>, name: &str) -> K
     Key { resource: resource.storage.clone(), namespace: namespace.unwrap_or_default().into(), name: name.into() }
 }
 
-/// An object as clients see it: in the version they asked for, with its resource version.
-pub(crate) fn object(resource: &Resource, stored: &Stored) -> Value {
-    let mut value: Value = serde_json::from_slice(&stored.body).unwrap_or_default();
+/// Returns an object as clients see it: in their version, with its resource version. An unreadable row is an
+/// error that names it.
+pub(crate) fn object(resource: &Resource, key: &Key, stored: &Stored) -> Result<Value, ApiError> {
+    let mut value = serde_json::from_slice(&stored.body)
+        .map_err(|error| unreadable(key, &error.to_string()))
+        .and_then(|value: Value| if is_object(&value) { Ok(value) } else { Err(unreadable(key, NO_OBJECT)) })?;
     value["apiVersion"] = resource.api_version().into();
     rename(&mut value, resource.renames.iter().copied());
-    with_revision(value, stored.revision)
+    Ok(with_revision(value, stored.revision))
 }
 
-/// An object as it is stored: versions may have other names for its fields.
+/// Returns the identity of an object without reading its body.
+pub(crate) fn identity(resource: &Resource, key: &Key, revision: u64) -> Value {
+    let mut metadata = json!({"name": &*key.name});
+    if !key.namespace.is_empty() {
+        metadata["namespace"] = (*key.namespace).into();
+    }
+    let value = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata});
+    with_revision(value, revision)
+}
+
+const NO_OBJECT: &str = "it is not an object with metadata";
+
+/// Returns true if a stored value is an object that can have a resource version.
+fn is_object(value: &Value) -> bool {
+    value.is_object() && value.get("metadata").is_none_or(Value::is_object)
+}
+
+/// Returns the error for a row that is not an object.
+pub(crate) fn unreadable(key: &Key, why: &str) -> ApiError {
+    internal(format!("the database has {key}, which cannot be read: {why}"))
+}
+
+/// Returns an object with the field names of the storage version.
 fn as_stored<'v>(resource: &Resource, value: &'v Value) -> Cow<'v, Value> {
     if resource.renames.is_empty() {
         return Cow::Borrowed(value);
@@ -396,7 +479,7 @@ fn with_revision(mut value: Value, revision: u64) -> Value {
     value
 }
 
-/// A text of an object's metadata; empty where there is none.
+/// Returns a text of an object's metadata; empty if absent.
 pub(crate) fn text<'v>(value: &'v Value, field: &str) -> &'v str {
     value["metadata"][field].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The verbs, on values.
+//! Tests of the verbs on plain values.
 
 mod endings;
 mod rules;
@@ -40,7 +40,7 @@ fn options() -> WriteOptions {
 }
 
 #[tokio::test]
-async fn an_object_is_made_read_changed_and_deleted() {
+async fn an_object_is_created_read_updated_and_deleted() {
     let api = with_namespace().await;
     let secrets = at("secrets", "shop", "");
     let made = api.create(&secrets, json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}}), &options()).await;
@@ -69,7 +69,7 @@ async fn a_write_that_changes_nothing_leaves_the_resource_version() {
 }
 
 #[tokio::test]
-async fn who_has_seen_an_older_version_is_refused() {
+async fn an_update_with_an_older_resource_version_is_rejected() {
     let api = with_namespace().await;
     let made = api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
     let one = at("configmaps", "shop", "a");
@@ -81,14 +81,14 @@ async fn who_has_seen_an_older_version_is_refused() {
     api.update(&one, change("1"), &options()).await.unwrap();
     let refused = api.update(&one, change("2"), &options()).await.unwrap_err();
     assert_eq!((refused.code, refused.reason), (409, Reason::Conflict));
-    // Without a version, the last one wins.
+    // Without a resource version, the last write wins.
     let mut blind = change("3");
     remove(&mut blind, "resourceVersion");
     api.update(&one, blind, &options()).await.unwrap();
 }
 
 #[tokio::test]
-async fn the_type_of_a_secret_stays_and_tls_has_its_keys() {
+async fn the_type_of_a_secret_is_immutable_and_tls_secrets_need_their_keys() {
     let api = with_namespace().await;
     let secrets = at("secrets", "shop", "");
     let tls = |data: Value| json!({"metadata": {"name": "t"}, "type": "kubernetes.io/tls", "data": data});
@@ -102,7 +102,7 @@ async fn the_type_of_a_secret_stays_and_tls_has_its_keys() {
 }
 
 #[tokio::test]
-async fn objects_need_a_namespace_that_is_there() {
+async fn objects_need_an_existing_namespace() {
     let api = with_namespace().await;
     let made = |namespace: &str| at("configmaps", namespace, "");
     let refused = api.create(&made("nowhere"), json!({"metadata": {"name": "a"}}), &options()).await.unwrap_err();
@@ -113,7 +113,7 @@ async fn objects_need_a_namespace_that_is_there() {
 }
 
 #[tokio::test]
-async fn names_are_generated_and_checked() {
+async fn names_are_generated_and_validated() {
     let api = with_namespace().await;
     let maps = at("configmaps", "shop", "");
     let made = api.create(&maps, json!({"metadata": {"generateName": "web-"}}), &options()).await.unwrap();
@@ -128,7 +128,7 @@ async fn names_are_generated_and_checked() {
 }
 
 #[tokio::test]
-async fn a_finalizer_holds_an_object_until_it_is_taken_away() {
+async fn a_finalizer_keeps_an_object_until_it_is_removed() {
     let api = with_namespace().await;
     let held = json!({"metadata": {"name": "a", "finalizers": ["test/hold"]}});
     api.create(&at("configmaps", "shop", ""), held, &options()).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_finalizer_holds_an_object_until_it_is_taken_away() {
 }
 
 #[tokio::test]
-async fn a_deletion_may_be_of_one_very_object() {
+async fn a_deletion_may_have_a_uid_precondition() {
     let api = with_namespace().await;
     api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
     let other = Deletion { uid: Some("another".to_owned()), ..Deletion::default() };
@@ -200,12 +200,12 @@ async fn a_definition_defines_a_resource() {
     assert_eq!(made.warnings, ["unknown field \"spec.x\""]);
     assert_eq!(made.object["spec"], json!({"size": 1, "wood": "oak"}));
     assert_eq!((&made.object["status"], &made.object["metadata"]["generation"]), (&Value::Null, &json!(1)));
-    // A custom resource is not overwritten by who has not seen it.
+    // An update of a custom resource needs its resource version.
     let mut blind = made.object.clone();
     remove(&mut blind, "resourceVersion");
     let refused = api.update(&shelves("a"), blind, &options()).await.unwrap_err();
     assert_eq!(refused.causes[0].field, "metadata.resourceVersion");
-    // Status by itself, and the rest without it.
+    // The status subresource changes only the status, and an update never does.
     let mut with_status = made.object.clone();
     with_status["status"] = json!({"full": true});
     with_status["spec"]["size"] = 5.into();
@@ -230,7 +230,7 @@ async fn a_definition_defines_a_resource() {
 }
 
 #[tokio::test]
-async fn a_definition_is_established_at_once_and_must_be_one() {
+async fn a_definition_is_established_at_once_and_validated() {
     let api = with_namespace().await;
     let definitions = definitions("");
     let definition = fixtures::shelves();
@@ -266,7 +266,7 @@ async fn owned(api: &Api, name: &str, owner: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_an_owner_leaves_behind_goes_with_it() {
+async fn dependents_are_deleted_after_their_owner() {
     let api = with_namespace().await;
     let plain = json!({"metadata": {"name": "owner"}});
     let owner = api.create(&at("configmaps", "shop", ""), plain, &options()).await.unwrap().object;
@@ -282,7 +282,7 @@ async fn what_an_owner_leaves_behind_goes_with_it() {
 }
 
 #[tokio::test]
-async fn an_owner_of_the_same_name_is_not_the_same_owner() {
+async fn an_owner_with_another_uid_is_not_the_owner() {
     let api = with_namespace().await;
     let plain = || json!({"metadata": {"name": "owner"}});
     let owner = api.create(&at("configmaps", "shop", ""), plain(), &options()).await.unwrap().object;
@@ -293,7 +293,7 @@ async fn an_owner_of_the_same_name_is_not_the_same_owner() {
 }
 
 #[tokio::test]
-async fn an_owner_of_an_unknown_kind_is_left_alone() {
+async fn dependents_of_an_unknown_kind_of_owner_stay() {
     let api = with_namespace().await;
     let reference = json!([{"apiVersion": "far.test/v1", "kind": "Away", "name": "x", "uid": "u"}]);
     let body = json!({"metadata": {"name": "a", "ownerReferences": reference}});
@@ -302,7 +302,7 @@ async fn an_owner_of_an_unknown_kind_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_namespace_ends_when_it_is_empty() {
+async fn a_namespace_is_removed_when_it_is_empty() {
     let api = with_namespace().await;
     api.create(&at("configmaps", "shop", ""), json!({"metadata": {"name": "a"}}), &options()).await.unwrap();
     let held = json!({"metadata": {"name": "b", "finalizers": ["test/hold"]}});
@@ -319,7 +319,7 @@ async fn a_namespace_ends_when_it_is_empty() {
 }
 
 #[tokio::test]
-async fn the_collector_notices_by_itself() {
+async fn the_collector_runs_after_changes() {
     let api = Arc::new(with_namespace().await);
     let collector = tokio::spawn(api.clone().collect_forever());
     let plain = json!({"metadata": {"name": "owner"}});
@@ -338,7 +338,7 @@ fn on_disk(directory: &std::path::Path) -> Arc<Api> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everybody_gets_through_who_asks_for_no_version() {
+async fn concurrent_patches_without_a_resource_version_all_succeed() {
     const WRITERS: usize = 12;
     const WRITES: usize = 10;
     let directory = tempfile::tempdir().unwrap();
@@ -368,7 +368,7 @@ async fn everybody_gets_through_who_asks_for_no_version() {
 }
 
 #[tokio::test]
-async fn a_definition_is_served_although_its_writer_went_away() {
+async fn a_definition_is_served_even_if_its_request_was_cancelled() {
     let directory = tempfile::tempdir().unwrap();
     let api = on_disk(directory.path());
     let definitions = definitions("");
@@ -386,7 +386,7 @@ async fn a_definition_is_served_although_its_writer_went_away() {
 }
 
 #[tokio::test]
-async fn namespaces_are_not_deleted_all_at_once() {
+async fn namespaces_cannot_be_deleted_as_a_collection() {
     let api = with_namespace().await;
     let refused = api.delete_collection(&at("namespaces", "", ""), &Selector::default(), &Deletion::default()).await;
     assert_eq!(refused.unwrap_err().reason, Reason::MethodNotAllowed);

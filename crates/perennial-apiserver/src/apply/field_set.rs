@@ -1,16 +1,17 @@
-//! Sets of fields, and how `managedFields` write them: `FieldsV1`.
+//! Sets of fields, and their format in `managedFields`: `FieldsV1`.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// A set of fields of an object. A field may be in it without what it holds, and the other way round.
+/// A set of fields of an object. It may contain a field without its subfields, and the reverse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// No node is neither a member nor above one.
-    nodes: BTreeMap<Element, Node>,
+    /// Sorted. Every node is a member or has a member below it.
+    ///
+    /// A list, because the set of a large object contains very many small sets, and the smallest tree takes a kilobyte.
+    nodes: Vec<(Element, Node)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,26 +20,26 @@ pub(super) struct Node {
     pub(super) below: FieldSet,
 }
 
-/// One step of a path. The order is the one in which `FieldsV1` are written.
+/// One element of a path. The order is that of `FieldsV1`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Element {
     /// A field of a struct, or an entry of a map.
     Field(String),
-    /// The entry of a list that has these values; by name.
+    /// The list entry with these key values, by name.
     Key(Vec<(String, Plain)>),
     /// A value of a set.
-    Value(Plain),
-    /// A place in a list.
+    Value(Box<Plain>),
+    /// An index of a list.
     Index(i64),
 }
 
-/// A value with the order that path elements have: numbers, then texts, then the rest.
+/// A value with the order of path elements: numbers, then texts, then the rest.
 #[derive(Debug, Clone)]
 pub(crate) struct Plain(pub(crate) Value);
 
-/// What is no `FieldsV1`.
+/// An error in `FieldsV1`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no path element")]
+#[error("{0:?} is not a path element")]
 pub(crate) struct NoElement(String);
 
 impl FieldSet {
@@ -50,55 +51,102 @@ impl FieldSet {
     pub(crate) fn contains(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
-            [last] => self.nodes.get(last).is_some_and(|node| node.is_member),
-            [first, rest @ ..] => self.nodes.get(first).is_some_and(|node| node.below.contains(rest)),
+            [last] => self.node(last).is_some_and(|node| node.is_member),
+            [first, rest @ ..] => self.node(first).is_some_and(|node| node.below.contains(rest)),
         }
     }
 
-    /// Adds a field, but not those above it. Nobody owns the whole object: the empty path adds nothing.
+    /// Returns the set of these nodes without empty ones. Of nodes with the same element, the last one counts.
+    pub(super) fn of(mut nodes: Vec<(Element, Node)>) -> FieldSet {
+        nodes.retain(|(_, node)| !node.is_nothing());
+        nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        nodes.dedup_by(|(later, node), (earlier, kept)| {
+            let is_same = later == earlier;
+            if is_same {
+                std::mem::swap(node, kept);
+            }
+            is_same
+        });
+        nodes.shrink_to_fit();
+        FieldSet { nodes }
+    }
+
+    /// Adds a field without its parents. No manager owns the whole object: the empty path adds nothing.
     pub(crate) fn insert(&mut self, path: &[Element]) {
         match path {
             [] => {}
-            [last] => self.nodes.entry(last.clone()).or_default().is_member = true,
-            [first, rest @ ..] => self.nodes.entry(first.clone()).or_default().below.insert(rest),
+            [last] => self.entry(last).is_member = true,
+            [first, rest @ ..] => self.entry(first).below.insert(rest),
         }
     }
 
+    fn entry(&mut self, element: &Element) -> &mut Node {
+        // Most fields are added in order.
+        let place = match self.nodes.last().map(|(last, _)| last.cmp(element)) {
+            None | Some(Ordering::Less) => Err(self.nodes.len()),
+            Some(Ordering::Equal) => Ok(self.nodes.len() - 1),
+            Some(Ordering::Greater) => self.place(element),
+        };
+        let place = place.unwrap_or_else(|place| {
+            if self.nodes.is_empty() {
+                // Most sets have one field.
+                self.nodes.reserve_exact(1);
+            }
+            self.nodes.insert(place, (element.clone(), Node::default()));
+            place
+        });
+        &mut self.nodes[place].1
+    }
+
+    /// Returns the position of an element, or where to insert it.
+    fn place(&self, element: &Element) -> Result<usize, usize> {
+        self.nodes.binary_search_by(|(found, _)| found.cmp(element))
+    }
+
     pub(crate) fn union(&self, other: &FieldSet) -> FieldSet {
-        let mut union = self.clone();
-        for (element, node) in &other.nodes {
-            let into = union.nodes.entry(element.clone()).or_default();
-            into.is_member |= node.is_member;
-            into.below = into.below.union(&node.below);
+        let mut nodes = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
+        let (mut ours, mut theirs) = (self.nodes.iter().peekable(), other.nodes.iter().peekable());
+        loop {
+            let one = ours.next_if(|(it, _)| theirs.peek().is_none_or(|(other, _)| it <= other));
+            let other = theirs.next_if(|(it, _)| one.is_none_or(|(one, _)| it == one));
+            nodes.push(match (one, other) {
+                (Some((element, one)), Some((_, other))) => {
+                    let is_member = one.is_member || other.is_member;
+                    (element.clone(), Node { is_member, below: one.below.union(&other.below) })
+                }
+                (Some(only), None) | (None, Some(only)) => only.clone(),
+                (None, None) => break,
+            });
         }
-        union
+        nodes.shrink_to_fit();
+        FieldSet { nodes }
     }
 
     pub(crate) fn intersection(&self, other: &FieldSet) -> FieldSet {
         self.map(|element, node| {
-            let other = other.nodes.get(element)?;
+            let other = other.node(element)?;
             Some(Node { is_member: node.is_member && other.is_member, below: node.below.intersection(&other.below) })
         })
     }
 
-    /// Without the fields of another set; what is below them stays unless it is there as well.
+    /// Returns the set without the fields of another set; subfields stay unless the other set contains them too.
     pub(crate) fn difference(&self, other: &FieldSet) -> FieldSet {
         self.map(|element, node| {
-            let Some(other) = other.nodes.get(element) else { return Some(node.clone()) };
+            let Some(other) = other.node(element) else { return Some(node.clone()) };
             Some(Node { is_member: node.is_member && !other.is_member, below: node.below.difference(&other.below) })
         })
     }
 
-    /// Without the fields of another set, and without all that is below them.
+    /// Returns the set without the fields of another set and all their subfields.
     pub(crate) fn without_trees(&self, other: &FieldSet) -> FieldSet {
-        self.map(|element, node| match other.nodes.get(element) {
+        self.map(|element, node| match other.node(element) {
             None => Some(node.clone()),
             Some(Node { is_member: true, .. }) => None,
             Some(other) => Some(Node { is_member: node.is_member, below: node.below.without_trees(&other.below) }),
         })
     }
 
-    /// Every field, in the order in which conflicts are listed: those of a level before what is below them.
+    /// Returns every field in the order of conflict messages: the fields of a level before their subfields.
     pub(crate) fn paths(&self) -> Vec<Vec<Element>> {
         let members = self.nodes.iter().filter(|(_, node)| node.is_member);
         let mut paths: Vec<_> = members.map(|(element, _)| vec![element.clone()]).collect();
@@ -120,35 +168,34 @@ impl FieldSet {
     }
 
     pub(crate) fn from_fields_v1(fields: &Value) -> Result<FieldSet, NoElement> {
-        let mut set = FieldSet::default();
+        let mut nodes = Vec::new();
         for (key, value) in fields.as_object().into_iter().flatten().filter(|(key, _)| *key != ".") {
             let Some(element) = Element::from_fields_v1(key)? else { continue };
             let below = FieldSet::from_fields_v1(value)?;
             let is_member = below.is_empty() || value.get(".").is_some();
-            set.nodes.insert(element, Node { is_member, below });
+            nodes.push((element, Node { is_member, below }));
         }
-        Ok(set)
+        Ok(FieldSet::of(nodes))
     }
 
     pub(super) fn node(&self, element: &Element) -> Option<&Node> {
-        self.nodes.get(element)
-    }
-
-    /// Puts a node in its place, unless there is nothing in it.
-    pub(super) fn put(&mut self, element: Element, node: Node) {
-        if node.is_member || !node.below.is_empty() {
-            self.nodes.insert(element, node);
-        }
+        self.place(element).ok().map(|place| &self.nodes[place].1)
     }
 
     pub(super) fn map(&self, change: impl Fn(&Element, &Node) -> Option<Node>) -> FieldSet {
-        let mut set = FieldSet::default();
-        for (element, node) in &self.nodes {
-            if let Some(node) = change(element, node) {
-                set.put(element.clone(), node);
-            }
-        }
-        set
+        let changed = self.nodes.iter().filter_map(|(element, node)| {
+            let node = change(element, node).filter(|node| !node.is_nothing())?;
+            Some((element.clone(), node))
+        });
+        let mut nodes: Vec<_> = changed.collect();
+        nodes.shrink_to_fit();
+        FieldSet { nodes }
+    }
+}
+
+impl Node {
+    fn is_nothing(&self) -> bool {
+        !self.is_member && self.below.is_empty()
     }
 }
 
@@ -169,7 +216,7 @@ impl Element {
         }
     }
 
-    /// None for a kind of element that is not known: servers that come later may have more.
+    /// Returns none for an unknown kind of element: later servers may have more.
     fn from_fields_v1(text: &str) -> Result<Option<Element>, NoElement> {
         let wrong = || NoElement(text.to_owned());
         let (kind, rest) = text.split_once(':').filter(|(kind, _)| kind.len() == 1).ok_or_else(wrong)?;
@@ -182,14 +229,14 @@ impl Element {
                 key.sort();
                 Element::Key(key)
             }
-            "v" => Element::Value(Plain(value()?)),
+            "v" => Element::Value(Box::new(Plain(value()?))),
             "i" => Element::Index(rest.parse().map_err(|_| wrong())?),
             _ => return Ok(None),
         }))
     }
 }
 
-/// As it is named in conflicts: `.data`, `[name="a"]`, `[="a"]`.
+/// The format of conflict messages: `.data`, `[name="a"]`, `[="a"]`.
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -204,7 +251,7 @@ impl fmt::Display for Element {
     }
 }
 
-/// Numbers are equal by what they are worth: 1 is 1.0.
+/// Compares numbers by value: 1 equals 1.0.
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Array(one), Value::Array(other)) => {
@@ -235,7 +282,7 @@ impl Plain {
             },
             (Value::String(one), Value::String(other)) => one.cmp(other),
             (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
-            // No list has keys like these; any order will do.
+            // No list has keys like these; any order works.
             (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => {
                 one.to_string().cmp(&other.to_string())
             }
@@ -264,7 +311,7 @@ impl PartialEq for Plain {
 
 impl Eq for Plain {}
 
-/// JSON as Go writes it: safe inside HTML.
+/// Returns JSON as Go writes it: safe inside HTML.
 pub(super) fn go_json(value: &Value) -> String {
     let mut text = value.to_string();
     let escapes =
@@ -290,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn apply_sets_are_read_and_written_alike() {
+    fn field_sets_round_trip_through_fields_v1() {
         let fields = json!({
             "f:data": {".": {}, "f:a.b/c": {}},
             "f:list": {
@@ -308,14 +355,14 @@ mod tests {
     }
 
     #[test]
-    fn apply_sets_are_refused_where_they_are_none() {
+    fn invalid_fields_v1_is_rejected() {
         for wrong in ["f", "data", "fx:data", "k:[]", "k:{", "v:", "i:x"] {
             assert_eq!(FieldSet::from_fields_v1(&json!({wrong: {}})), Err(NoElement(wrong.to_owned())));
         }
     }
 
     #[test]
-    fn apply_sets_are_joined_and_parted() {
+    fn field_sets_have_union_intersection_and_difference() {
         let one = set(&json!({"f:a": {".": {}, "f:b": {}, "f:c": {}}, "f:d": {}}));
         let other = set(&json!({"f:a": {"f:b": {}, "f:e": {}}, "f:d": {"f:f": {}}}));
         check(
@@ -330,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn apply_values_are_the_same_by_what_they_are_worth() {
+    fn numbers_are_equal_by_value() {
         assert!(same(&json!({"a": [1, {"b": 2}], "c": null}), &json!({"c": null, "a": [1.0, {"b": 2}]})));
         for other in [json!([1]), json!({"a": 1, "b": null}), json!({"a": "1"}), json!({"b": 1}), json!(null)] {
             assert!(!same(&json!({"a": 1}), &other), "{other}");
@@ -338,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn apply_sets_contain_fields_not_what_is_above() {
+    fn field_sets_contain_fields_but_not_their_parents() {
         let set = set(&json!({"f:a": {"f:b": {}}}));
         let path = [Element::field("a"), Element::field("b")];
         assert!(set.contains(&path));

@@ -1,4 +1,4 @@
-//! The entries of `metadata.managedFields`: who owns which fields, since when.
+//! The entries of `metadata.managedFields`: which manager owns which fields, and since when.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::field_set::FieldSet;
 /// The entries of an object.
 pub(super) type Managed = BTreeMap<Who, Owned>;
 
-/// Whose an entry is. In the order in which conflicts are listed.
+/// The manager of an entry. The order is that of conflict messages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Who {
     pub(super) manager: String,
     pub(super) operation: Operation,
-    /// One who applies has one entry, whatever the version; one who updates has one for each.
+    /// An applier has one entry for all versions; an updater has one for each version.
     update_version: Option<String>,
     pub(super) subresource: String,
 }
@@ -25,16 +25,16 @@ pub(super) enum Operation {
     Update,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) api_version: String,
-    /// When this manager last changed something; an applier that changed nothing yet has none.
+    /// The last change of this manager; none for an applier that has changed nothing yet.
     pub(super) time: Option<String>,
     pub(super) fields: FieldSet,
 }
 
-/// Those who update are forgotten beyond this number: the oldest together become [`ANCIENT`].
+/// The largest number of updaters: the oldest are merged into [`ANCIENT`].
 const MOST_UPDATERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
@@ -49,7 +49,7 @@ impl Who {
     }
 }
 
-/// As conflicts name it.
+/// The format of conflict messages.
 impl std::fmt::Display for Who {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.manager)?;
@@ -63,10 +63,26 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// The entries of an object. None where there is one that cannot be read.
+/// Returns the entries of an object; none if one is unreadable.
 pub(super) fn read(object: &Value) -> Option<Managed> {
     let entries = object["metadata"]["managedFields"].as_array();
     entries.into_iter().flatten().map(read_entry).collect()
+}
+
+/// Returns a copy of an object without its entries, which may be larger than the rest.
+pub(super) fn without(object: &Value) -> Value {
+    let Value::Object(fields) = object else { return object.clone() };
+    let copy = |(name, value): (&String, &Value)| {
+        let value = match value {
+            Value::Object(metadata) if name == "metadata" => {
+                let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
+                Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+            }
+            value => value.clone(),
+        };
+        (name.clone(), value)
+    };
+    Value::Object(fields.iter().map(copy).collect())
 }
 
 fn read_entry(entry: &Value) -> Option<(Who, Owned)> {
@@ -80,7 +96,7 @@ fn read_entry(entry: &Value) -> Option<(Who, Owned)> {
     if api_version.is_empty() || text("fieldsType") != "FieldsV1" {
         return None;
     }
-    // The name is taken as it is, even where it is empty.
+    // The name is taken unchanged, even if it is empty.
     let who = Who {
         manager: text("manager").to_owned(),
         ..Who::new("", operation, api_version, entry["subresource"].as_str())
@@ -89,7 +105,7 @@ fn read_entry(entry: &Value) -> Option<(Who, Owned)> {
     Some((who, Owned { api_version: api_version.to_owned(), time: entry["time"].as_str().map(str::to_owned), fields }))
 }
 
-/// Puts the entries into an object: those who apply first, then by time, then by name.
+/// Writes the entries into an object: appliers first, then by time, then by name.
 pub(super) fn write(object: &mut Value, managed: Managed) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if managed.is_empty() {
@@ -128,7 +144,7 @@ fn write_entry(who: Who, owned: Owned) -> Value {
     Value::Object(entry)
 }
 
-/// Merges the oldest entries of those who update, version by version, until there are few enough.
+/// Merges the oldest updaters of each version until there are few enough.
 pub(super) fn cap(managed: &mut Managed) {
     let mut updaters: Vec<Who> = managed.keys().filter(|who| who.operation == Operation::Update).cloned().collect();
     let mut count = updaters.len();
@@ -152,7 +168,7 @@ pub(super) fn cap(managed: &mut Managed) {
         let Some(merged) = managed.remove(&who) else { continue };
         if let Some(bucket) = managed.get_mut(&bucket) {
             bucket.fields = merged.fields.union(&bucket.fields);
-            // The later time, as the entries come by age.
+            // The later time, because entries are sorted by age.
             bucket.time = merged.time;
         }
         count -= 1;

@@ -1,7 +1,7 @@
-//! Server-side apply: who owns which fields of an object, and what it becomes when somebody applies a part of it.
+//! Server-side apply: the field owners of an object, and its state after an apply.
 //!
-//! Pure functions over plain values. They follow structured-merge-diff, and the chain of managers around it, of
-//! Kubernetes 1.36; what they write in `metadata.managedFields` is what a real server writes.
+//! Pure functions over plain values. They follow structured-merge-diff and the chain of managers of Kubernetes 1.36, and
+//! write the same `metadata.managedFields` as a Kubernetes API server.
 
 mod field_set;
 mod managed;
@@ -20,20 +20,20 @@ use field_set::{go_json, same};
 use managed::{Managed, Operation, Owned, Who};
 use walk::Comparison;
 
-/// Who writes, and how.
+/// The writer of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'w> {
     /// The field manager.
     pub(crate) manager: &'w str,
-    /// The version in which it writes.
+    /// The API version of the request.
     pub(crate) api_version: &'w str,
-    /// `status`, where it is that which is written.
+    /// `status`, for a write of that subresource.
     pub(crate) subresource: Option<&'w str>,
-    /// When it is, as objects write it.
+    /// The current time, as objects contain it.
     pub(crate) now: &'w str,
 }
 
-/// Why nothing was applied.
+/// Why an apply failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
@@ -46,14 +46,14 @@ pub(crate) enum ApplyError {
     Malformed { object: String, faults: Vec<String> },
 }
 
-/// Fields that others own, and that would change.
+/// Fields of other managers that would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Conflicts(Vec<(Who, FieldSet)>);
 
-/// The object with what is applied, and with its owners. There is no live object where it is to be made.
+/// Returns the object after an apply, with its field owners. `live` is none for a new object.
 ///
-/// The applier's entry is replaced. What it applied before, does not apply now and nobody else owns is removed. What
-/// others own and would change is a conflict, unless it is forced: then they lose it.
+/// The applier's entry is replaced. A field that it applied before, does not apply now and that has no other owner is removed.
+/// A change of a field of another manager is a conflict, unless the apply is forced: then that manager loses the field.
 pub(crate) fn apply(
     types: &Types,
     writer: &Writer<'_>,
@@ -64,21 +64,25 @@ pub(crate) fn apply(
     check(types, applied)?;
     let mut managed = live.map_or(Some(Managed::new()), managed::read).ok_or(ApplyError::Unreadable)?;
     if let (true, Some(live)) = (managed.is_empty(), live) {
-        // Whatever was there before anybody's fields were known is somebody's.
+        // Existing fields without an owner get one.
         let before = Writer { manager: BEFORE_FIRST_APPLY, ..*writer };
         managed = updated(types, &before, None, live, managed);
     }
-    let nothing = json!({"apiVersion": applied["apiVersion"], "kind": applied["kind"]});
-    let live = live.unwrap_or(&nothing);
-    let outcome = match merged(types, writer, live, applied, managed.clone(), force) {
-        Err(conflicts) if writer.manager == KUBECTL => match allowed(types, writer, live) {
-            Some(allowed) => match conflicts.without(&allowed) {
-                None => merged(types, writer, live, applied, managed, true),
-                Some(rest) => Err(rest),
+    let nothing = || json!({"apiVersion": applied["apiVersion"], "kind": applied["kind"]});
+    let live = live.map_or_else(nothing, managed::without);
+    let outcome = if writer.manager == KUBECTL {
+        match merged(types, writer, &live, applied, managed.clone(), force) {
+            Err(conflicts) => match allowed(types, writer, &live) {
+                Some(allowed) => match conflicts.without(&allowed) {
+                    None => merged(types, writer, &live, applied, managed, true),
+                    Some(rest) => Err(rest),
+                },
+                None => Err(conflicts),
             },
-            None => Err(conflicts),
-        },
-        outcome => outcome,
+            outcome => outcome,
+        }
+    } else {
+        merged(types, writer, &live, applied, managed, force)
     };
     let (mut object, managed) = outcome?;
     if writer.manager == KUBECTL {
@@ -88,25 +92,25 @@ pub(crate) fn apply(
     Ok(object)
 }
 
-/// Writes down who owns what of an object that was made or changed other than by applying it.
+/// Records the field owners of an object that was created or changed without an apply.
 ///
-/// The writer's entry gains what it changed or added; the others lose it. What is removed has no owner any more.
+/// The writer's entry gains the fields that it changed or added; the other entries lose them. Removed fields have no owner.
 pub(crate) fn update(types: &Types, writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     let of_old = || old.and_then(managed::read).unwrap_or_default();
     let managed = match (writer.subresource, &new["metadata"]["managedFields"]) {
-        // A subresource is no way to change owners.
+        // A subresource cannot change field owners.
         (Some(_), _) => of_old(),
         (None, Value::Array(given)) if is_reset(given) => Managed::new(),
-        // Clients that know nothing of owners must not lose them.
+        // A client that does not send `managedFields` must not remove them.
         (None, _) => managed::read(new).filter(|given| !given.is_empty()).unwrap_or_else(of_old),
     };
-    // Where nobody was written down when the object was made, nobody will be until somebody applies.
+    // An object without field owners at its creation gets none until the first apply.
     let is_there = old.is_some_and(|old| old["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()));
     let managed = if managed.is_empty() && is_there { managed } else { updated(types, writer, old, new, managed) };
     managed::write(new, managed);
 }
 
-/// One whose entry gains what changed; the rest of [`update`] is about where the entries come from.
+/// Returns the entries after a change. [`update`] decides where the entries come from.
 fn updated(types: &Types, writer: &Writer<'_>, old: Option<&Value>, new: &Value, mut managed: Managed) -> Managed {
     let (old, new) = (types.as_structs(old.unwrap_or(&json!({}))), types.as_structs(new));
     let comparison = walk::compare(types.root(), &old, &new).without_trees(&ignored(types, writer));
@@ -122,7 +126,7 @@ fn updated(types: &Types, writer: &Writer<'_>, old: Option<&Value>, new: &Value,
     managed
 }
 
-/// The merged object, without its owners, and these.
+/// Returns the merged object without its field owners, and the field owners.
 fn merged(
     types: &Types,
     writer: &Writer<'_>,
@@ -143,7 +147,8 @@ fn merged(
             None => merged,
         }
     };
-    let (old, new) = (types.as_structs(live), becomes(&types.as_structs(live)));
+    let old = types.as_structs(live);
+    let new = becomes(&old);
     let comparison = walk::compare(root, &old, &new).without_trees(&ignored(types, writer));
     let changed = comparison.changed();
     let taken = managed.iter().map(|(who, owned)| (who.clone(), owned.fields.intersection(&changed)));
@@ -161,10 +166,11 @@ fn merged(
         };
         managed.insert(who, Owned { api_version: writer.api_version.to_owned(), time, fields });
     }
+    drop((old, new, comparison));
     Ok((types.without_empty(becomes(live)), managed))
 }
 
-/// Takes what changed, and what is gone, from its owners. Who owns nothing more has no entry.
+/// Removes changed and deleted fields from their owners. A manager without fields loses its entry.
 fn lose(managed: &mut Managed, comparison: &Comparison) {
     let lost = comparison.changed();
     for owned in managed.values_mut() {
@@ -173,21 +179,23 @@ fn lose(managed: &mut Managed, comparison: &Comparison) {
     managed.retain(|_, owned| !owned.fields.is_empty());
 }
 
-/// The merged object without what the applier owned before and nobody owns now.
+/// Returns the merged object without the fields that the applier owned before and no manager owns now.
 fn pruned(types: &Types, merged: &Value, before: &FieldSet, everyones: &FieldSet) -> Value {
     let root = types.root();
     let named = |set: &FieldSet| walk::with_named(root, set);
-    let all = named(&walk::fields(root, merged));
-    let rest = |object: &Value| named(&walk::fields(root, object));
-    let pruned = walk::remove(root, merged, &named(before));
-    // What others own, or what is applied now, comes back …
-    let pruned = walk::remove(root, merged, &all.difference(&rest(&pruned).union(&named(everyones))));
-    // … and so does what was below, but never the applier's.
-    walk::remove(root, merged, &all.difference(&rest(&pruned)).intersection(&named(before)))
+    let fields = |object: &Value| named(&walk::fields(root, object));
+    // Only one of these sets is kept at a time: they may be large.
+    let gone = |kept: &FieldSet| fields(merged).difference(kept);
+    let before = named(before);
+    let kept = fields(&walk::remove(root, merged, &before));
+    // Fields that other managers own, or that are applied now, are restored …
+    let kept = fields(&walk::remove(root, merged, &gone(&kept.union(&named(everyones)))));
+    // … and so are their subfields, but never those of the applier.
+    walk::remove(root, merged, &gone(&kept).intersection(&before))
 }
 
-/// What a write of this kind does not change, whatever it says: where status is written by itself, it is written by
-/// nobody else. For the status of built-in kinds a real server ignores less of the metadata than this, by kind.
+/// Returns the fields that a write of this kind cannot change: only the status subresource changes a status. For the status of
+/// built-in kinds a Kubernetes API server ignores less of the metadata, depending on the kind.
 fn ignored(types: &Types, writer: &Writer<'_>) -> FieldSet {
     let fields: &[&str] = match writer.subresource {
         Some(_) => &["metadata", "spec"],
@@ -198,11 +206,11 @@ fn ignored(types: &Types, writer: &Writer<'_>) -> FieldSet {
     fields.iter().for_each(|field| ignored.insert(&[Element::field(field)]));
     let mut ignore = |above: &str, field: &str| ignored.insert(&[Element::field(above), Element::field(field)]);
     if types.is("", "Namespace") {
-        // The server says who has to empty it.
+        // The server sets the finalizers of a namespace's spec.
         ignore("spec", "finalizers");
     }
     if types.is("certificates.k8s.io", "CertificateSigningRequest") {
-        // Who decides makes no certificate, and the other way round; and what was requested stays as it is.
+        // An approval does not set the certificate, and the reverse; the request itself never changes.
         match writer.subresource {
             Some("approval") => ignore("status", "certificate"),
             Some(_) => ignore("status", "conditions"),
@@ -212,7 +220,7 @@ fn ignored(types: &Types, writer: &Writer<'_>) -> FieldSet {
     ignored
 }
 
-/// The server's own fields, and those that say which object it is.
+/// Returns the fields that only the server sets, and those that identify the object.
 fn never_owned() -> FieldSet {
     const OF_METADATA: &[&str] = &[
         "name",
@@ -231,7 +239,7 @@ fn never_owned() -> FieldSet {
     set
 }
 
-/// Clients take all entries away with an empty list, or with one empty entry.
+/// Clients remove all entries with an empty list, or with one empty entry.
 fn is_reset(given: &[Value]) -> bool {
     match given {
         [] => true,
@@ -256,8 +264,8 @@ fn check(types: &Types, applied: &Value) -> Result<(), ApplyError> {
     Err(ApplyError::Malformed { object, faults })
 }
 
-/// `kubectl apply --server-side` may take over what `kubectl apply` wrote: what its annotation says, as far as it is
-/// still so. None where there is no such annotation.
+/// Returns the fields that `kubectl apply --server-side` may take over from `kubectl apply`: those of its annotation that are
+/// unchanged. None without this annotation.
 fn allowed(types: &Types, writer: &Writer<'_>, live: &Value) -> Option<FieldSet> {
     let last: Value = serde_json::from_str(live["metadata"]["annotations"][LAST_APPLIED].as_str()?).ok()?;
     if last["apiVersion"] != writer.api_version {
@@ -268,7 +276,7 @@ fn allowed(types: &Types, writer: &Writer<'_>, live: &Value) -> Option<FieldSet>
     Some(fields.difference(&comparison.changed()).difference(&comparison.removed))
 }
 
-/// Where `kubectl apply` left its annotation, it says what was applied last, however that was.
+/// Updates the annotation of `kubectl apply`, if present, with the last applied state.
 fn renew_last_applied(object: &mut Value, applied: &Value) {
     let Some(Value::String(annotation)) =
         object.pointer_mut(&format!("/metadata/annotations/{}", LAST_APPLIED.replace('/', "~1")))
@@ -287,14 +295,14 @@ fn renew_last_applied(object: &mut Value, applied: &Value) {
 }
 
 impl Conflicts {
-    /// The conflicts beyond these fields; none where there are no more.
+    /// Returns the conflicts outside these fields; none if there are no others.
     fn without(&self, allowed: &FieldSet) -> Option<Conflicts> {
         let rest = self.0.iter().map(|(who, fields)| (who.clone(), fields.difference(allowed)));
         let rest: Vec<_> = rest.filter(|(_, fields)| !fields.is_empty()).collect();
         (!rest.is_empty()).then_some(Conflicts(rest))
     }
 
-    /// One for each field, with whose it is.
+    /// Returns one cause for each field, with its manager.
     pub(crate) fn causes(&self) -> Vec<Cause> {
         let all = self.0.iter().flat_map(|(who, fields)| fields.paths().into_iter().map(move |path| (who, path)));
         all.map(|(who, path)| Cause {

@@ -1,4 +1,4 @@
-//! Scripts of applies and updates. Their outcome, indented below each step, is not ours: it was recorded with the field
+//! Scripts of applies and updates. The expected results, indented below each step, were recorded with the field
 //! manager of k8s.io/apimachinery 0.36 and structured-merge-diff 6.3, on typed objects for built-in kinds.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const RECORDED: &str = include_str!("scripts/recorded.txt");
 const THING: &str = include_str!("scripts/thing.json");
 
 #[test]
-fn apply_and_update_do_what_a_real_server_does() {
+fn apply_and_update_match_a_kubernetes_api_server() {
     let scripts: Vec<&str> = RECORDED.trim().split("\n\n").collect();
     assert!(scripts.len() > 10);
     for recorded in scripts {
@@ -37,14 +37,14 @@ fn conflicts_are_a_status_with_a_cause_for_each_field() {
 }
 
 #[test]
-fn apply_writes_entries_as_they_are_on_the_wire() {
+fn apply_writes_managed_fields_in_the_wire_format() {
     let object = apply(&builtin("ConfigMap"), &writer("one"), None, &config_map("1"), false).unwrap();
     let expected = r#"[{"manager":"one","operation":"Apply","apiVersion":"v1","time":"2001-01-01T00:00:07Z","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:k":{}}}}]"#;
     assert_eq!(object["metadata"]["managedFields"].to_string(), expected);
 }
 
 #[test]
-fn apply_owns_status_where_it_is_not_written_by_itself() {
+fn apply_owns_status_without_a_status_subresource() {
     let schema = serde_json::from_str(THING).unwrap();
     let types = Types { has_status: false, origin: Origin::Schema(Arc::new(schema)) };
     let applied =
@@ -54,14 +54,14 @@ fn apply_owns_status_where_it_is_not_written_by_itself() {
 }
 
 #[test]
-fn apply_refuses_entries_that_it_cannot_read() {
+fn apply_rejects_unreadable_managed_fields() {
     let mut live = config_map("1");
     live["metadata"]["managedFields"] = json!([{"manager": "x", "operation": "Guess", "apiVersion": "v1"}]);
     let refused = apply(&builtin("ConfigMap"), &writer("one"), Some(&live), &config_map("1"), false);
     assert_eq!(refused, Err(ApplyError::Unreadable));
 }
 
-/// The steps of a script, each with what came of it.
+/// Returns the steps of a script, each with its result.
 fn played(steps: &[&str]) -> Vec<String> {
     let mut lines: Vec<String> = steps[..2].iter().map(|line| (*line).to_owned()).collect();
     let kind = steps[1].strip_prefix("kind ").unwrap();
@@ -102,7 +102,7 @@ fn played(steps: &[&str]) -> Vec<String> {
             }
         }
         let live = live.as_ref().unwrap();
-        // A real server adds to the objects of the other kinds what their structs have.
+        // A Kubernetes API server adds the structs of the other kinds to their objects.
         if ["Thing", "ConfigMap"].contains(&kind) {
             lines.push(format!("  = {}", content(live)));
         }
@@ -111,7 +111,7 @@ fn played(steps: &[&str]) -> Vec<String> {
     lines
 }
 
-/// An object without what says which it is, and without its owners.
+/// Returns an object without its identity and its field owners.
 fn content(object: &Value) -> Value {
     let mut object = object.clone();
     let map = object.as_object_mut().unwrap();
@@ -124,7 +124,7 @@ fn content(object: &Value) -> Value {
     object
 }
 
-/// `one Apply @3: .data.a`, with the second of its time.
+/// Returns the field owners: `one Apply @3: .data.a`, with the second of their time.
 fn owners(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array();
     let line = |entry: &Value| {

@@ -1,23 +1,23 @@
-//! What the lists and maps of a type are: one value, or many that have owners of their own.
+//! The types of lists and maps: atomic ones have one owner, others have owners for each entry.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::field_set::{Element, Plain};
-use super::walk;
+use super::{managed, walk};
 use crate::builtin::fields;
 use crate::resource::Resource;
 
 /// The types of a resource's fields.
 #[derive(Debug, Clone)]
 pub(crate) struct Types {
-    /// Whether status is written by itself.
+    /// True if status is a subresource.
     pub(super) has_status: bool,
     pub(super) origin: Origin,
 }
 
-/// Where it says so.
+/// The source of the types.
 #[derive(Debug, Clone)]
 pub(super) enum Origin {
     /// A built-in kind.
@@ -29,35 +29,35 @@ pub(super) enum Origin {
 /// The type of one field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Type<'t> {
-    /// A built-in one, by the field that it is the type of and the one above that.
+    /// A built-in type, by its field and the field above.
     Builtin { above: &'t str, field: &'t str },
-    /// What a built-in list has.
+    /// The entry type of a built-in list.
     Item { list: &'t str },
-    /// The object that a schema describes.
+    /// An object with a schema.
     Root(&'t Value),
     /// A part of a schema.
     Schema { schema: &'t Value, keeps_unknown: bool },
-    /// Whatever is found: maps have fields, lists are one value.
+    /// Deduced from the value: maps have fields, lists are atomic.
     Deduced,
-    /// Whatever is found, as one value.
+    /// Any value, atomic.
     Whole,
 }
 
-/// What a list is.
+/// The merge behaviour of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum List<'t> {
     /// One value.
     Atomic,
-    /// Every value by itself.
+    /// Each value separately.
     Set,
-    /// Every entry by these fields of it.
+    /// Each entry separately, by these key fields.
     Map(Vec<&'t str>),
 }
 
 /// A field of a map.
 pub(super) struct Field<'t> {
     pub(super) of: Type<'t>,
-    /// Whether the type says its name; entries of maps have names that it does not say.
+    /// True for a field that the type declares; entries of maps are not declared.
     pub(super) is_named: bool,
 }
 
@@ -77,13 +77,13 @@ impl Types {
         }
     }
 
-    /// Whether it is this built-in kind.
+    /// Returns true for this built-in kind.
     pub(super) fn is(&self, of_group: &str, wanted: &str) -> bool {
         matches!(&self.origin, Origin::Builtin { group, kind } if group == of_group && kind == wanted)
     }
 
-    /// What is wrong with an object: it has fields that its type has not, values of other types, or entries of lists
-    /// that cannot be told apart.
+    /// Returns the faults of an object: unknown fields, values of the wrong type, and list entries with equal or missing
+    /// keys.
     pub(super) fn faults(&self, object: &Value) -> Vec<String> {
         let mut faults = match &self.origin {
             Origin::Builtin { group, kind } => fields::faults(group, kind, object),
@@ -93,7 +93,7 @@ impl Types {
         faults
     }
 
-    /// An object as a real server keeps it: built-in ones have no empty lists and maps.
+    /// Returns an object as a Kubernetes API server stores it: built-in ones have no empty lists and maps.
     pub(super) fn without_empty(&self, mut object: Value) -> Value {
         if let Origin::Builtin { .. } = self.origin {
             drop_empty(&mut object);
@@ -101,10 +101,11 @@ impl Types {
         object
     }
 
-    /// An object as a real server compares it. It keeps built-in objects as structs: a struct in a struct is never
-    /// absent, so nobody owns `spec` itself, where it is such a struct; and empty lists and maps are as good as none.
+    /// Returns an object as a Kubernetes API server compares it. That server keeps built-in objects as structs. A struct in a struct is
+    /// never absent, so no manager owns a struct such as `spec` itself; and empty lists and maps equal absent ones. `managedFields` is
+    /// left out.
     pub(super) fn as_structs(&self, object: &Value) -> Value {
-        let mut object = self.without_empty(object.clone());
+        let mut object = self.without_empty(managed::without(object));
         if let Origin::Builtin { kind, .. } = &self.origin {
             fill(&mut object, &empty(kind));
             fill_containers(&mut object);
@@ -129,7 +130,7 @@ impl<'t> Type<'t> {
         }
     }
 
-    /// What a value should have been; nothing where it is that.
+    /// Returns the expected type of a value; none if the value has it.
     pub(super) fn expected(self, value: &Value) -> Option<&'static str> {
         let Type::Schema { schema, .. } = self else { return None };
         match (schema["type"].as_str()?, value) {
@@ -159,7 +160,7 @@ impl<'t> Type<'t> {
         }
     }
 
-    /// A field of a map; none where the schema does not have it.
+    /// Returns a field of a map; none if the schema does not have it.
     pub(super) fn field<'n: 't>(self, name: &'n str) -> Option<Field<'t>> {
         let named = |of| Some(Field { of, is_named: true });
         let unnamed = |of| Some(Field { of, is_named: false });
@@ -203,7 +204,7 @@ impl<'t> Type<'t> {
         }
     }
 
-    /// How an entry of a list is told from others; the error is the one of a real server.
+    /// Returns the path element of a list entry; the errors are those of a Kubernetes API server.
     pub(super) fn element(self, list: &List<'_>, item: &Value) -> Result<Element, String> {
         let wrong = |why: &str| Err(why.to_owned());
         match (list, item) {
@@ -211,7 +212,7 @@ impl<'t> Type<'t> {
             (List::Set, Value::Object(_)) => wrong("associative list without keys has an element that's a map type"),
             (List::Set, Value::Array(_)) => wrong("not supported: associative list with lists as elements"),
             (List::Set, Value::Null) => wrong("associative list without keys has an element that's an explicit null"),
-            (List::Set, plain) => Ok(Element::Value(Plain(plain.clone()))),
+            (List::Set, plain) => Ok(Element::Value(Box::new(Plain(plain.clone())))),
             (List::Map(_), Value::Null) => wrong("associative list with keys may not have a null element"),
             (List::Map(names), Value::Object(fields)) => {
                 let value = |name: &str| fields.get(name).cloned().or_else(|| self.key_default(name));
@@ -231,7 +232,7 @@ impl<'t> Type<'t> {
         }
     }
 
-    /// What an entry has that does not say it, of a field that it is told from others by.
+    /// Returns the default of a missing key field of an entry.
     fn key_default(self, name: &str) -> Option<Value> {
         match self {
             Type::Schema { schema, .. } => schema["items"]["properties"][name].get("default").cloned(),
@@ -255,8 +256,8 @@ fn builtin_list(above: &str, field: &str) -> List<'static> {
     keys.map_or(List::Atomic, List::Map)
 }
 
-/// The lists of built-in types whose entries have keys: the field above (or any), the field, the keys. All other lists
-/// are one value, but for the sets. These are facts of Kubernetes 1.36.
+/// The lists of built-in types with keys: the field above (or any), the field, the keys. All other lists
+/// are atomic, except the sets. These are facts of Kubernetes 1.36.
 const MAPS: &[(&str, &str, &[&str])] = &[
     ("metadata", "ownerReferences", &["uid"]),
     ("status", "conditions", &["type"]),
@@ -281,7 +282,7 @@ const MAPS: &[(&str, &str, &[&str])] = &[
     ("status", "resourceClaimStatuses", &["name"]),
     ("", "allocatedResourcesStatus", &["name"]),
     ("allocatedResourcesStatus", "resources", &["resourceID"]),
-    // The others.
+    // Other kinds.
     ("spec", "ports", &["port", "protocol"]),
     ("status", "addresses", &["type"]),
     ("ServiceAccount", "secrets", &["name"]),
@@ -290,14 +291,14 @@ const MAPS: &[(&str, &str, &[&str])] = &[
 ];
 
 const SETS: &[(&str, &str)] = &[
-    // The finalizers of a namespace's spec are one value.
+    // The finalizers of a namespace's spec are atomic.
     ("metadata", "finalizers"),
     ("spec", "podCIDRs"),
     ("exitCodes", "values"),
     ("nodeAllocatableResourceClaimStatuses", "containers"),
 ];
 
-/// The maps and structs of built-in types that are one value. All others have fields with owners of their own.
+/// The maps and structs of built-in types that are atomic. All others have owners for each field.
 const ATOMIC_MAPS: &[(&str, &str)] = &[
     ("spec", "selector"),
     ("spec", "nodeSelector"),
@@ -327,10 +328,10 @@ const ATOMIC_MAPS: &[(&str, &str)] = &[
     ("Event", "related"),
 ];
 
-/// The lists with keys whose entries are one value each.
+/// The lists with keys whose entries are atomic.
 const ATOMIC_ITEMS: &[&str] = &["ownerReferences", "imagePullSecrets", "secrets"];
 
-/// The structs, and the lists with keys, that a built-in object has when nothing was said of it.
+/// Returns the structs and keyed lists that a built-in object always has.
 fn empty(kind: &str) -> Value {
     match kind {
         "Namespace" | "APIService" => json!({"spec": {}, "status": {}}),
@@ -353,7 +354,7 @@ fn empty(kind: &str) -> Value {
     }
 }
 
-/// The maps of built-in objects that go when they are empty, as all lists do. What else is an empty object is a struct.
+/// The maps of built-in objects that are removed when they are empty, as all lists are. Any other empty object is a struct.
 const MAPS_OF_TEXTS: &[&str] = &[
     "annotations",
     "labels",
@@ -392,7 +393,7 @@ fn fill(object: &mut Value, with: &Value) {
     }
 }
 
-/// The one struct that the entries of a list have.
+/// Fills in the only struct in list entries.
 fn fill_containers(object: &mut Value) {
     for path in ["/spec", "/spec/template/spec"] {
         let Some(spec) = object.pointer_mut(path) else { continue };

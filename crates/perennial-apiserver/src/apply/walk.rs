@@ -1,4 +1,4 @@
-//! Walks over objects with their types: which fields there are, which differ, and what merging and removing makes.
+//! Walks over typed objects: their fields, their differences, and the results of merging and removing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::field_set::{Element, FieldSet, Node, same};
 use super::types::{Field, List, Type};
 
-/// How one object differs from another.
+/// The differences between two objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
     pub(super) removed: FieldSet,
@@ -24,20 +24,20 @@ impl Comparison {
         }
     }
 
-    /// What is now there that was not, or not like this.
+    /// Returns the added and the modified fields.
     pub(super) fn changed(&self) -> FieldSet {
         self.modified.union(&self.added)
     }
 }
 
-/// The fields of an object: its leaves, the entries of its lists and of its maps, but no structs.
+/// Returns the fields of an object: its leaves, and the entries of its lists and maps, but not its structs.
 pub(super) fn fields(of: Type<'_>, value: &Value) -> FieldSet {
     node(of, value).below
 }
 
 fn node(of: Type<'_>, value: &Value) -> Node {
     let leaf = Node { is_member: true, below: FieldSet::default() };
-    let mut below = FieldSet::default();
+    let mut below = Vec::new();
     match value {
         Value::Object(map) if !of.is_atomic_map() => {
             for (name, value) in map {
@@ -45,7 +45,7 @@ fn node(of: Type<'_>, value: &Value) -> Node {
                 let mut node = node(of, value);
                 let is_empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
                 node.is_member |= is_empty || !is_named;
-                below.put(Element::field(name), node);
+                below.push((Element::field(name), node));
             }
         }
         Value::Array(items) => {
@@ -54,20 +54,20 @@ fn node(of: Type<'_>, value: &Value) -> Node {
                 return leaf;
             }
             for (element, items) in grouped(of, &list, items) {
-                // Of entries that are there more than once, nobody owns the parts.
+                // Parts of duplicate entries have no owner.
                 let node = match items[..] {
                     [item] => Node { is_member: true, ..node(of.item(), item) },
                     _ => leaf.clone(),
                 };
-                below.put(element, node);
+                below.push((element, node));
             }
         }
         _ => return leaf,
     }
-    Node { is_member: false, below }
+    Node { is_member: false, below: FieldSet::of(below) }
 }
 
-/// A set with the named fields above those that it has: where nothing of a struct is left, the struct goes as well.
+/// Returns a set with the declared parents of its fields: a struct without remaining fields is removed too.
 pub(super) fn with_named(of: Type<'_>, set: &FieldSet) -> FieldSet {
     set.map(|element, node| {
         let (of, is_named) = match element {
@@ -99,7 +99,7 @@ impl Comparing<'_> {
         let (of_old, of_new) = (shape(old, new), shape(new, old));
         let mut is_leaf = self.walk_as(of_new, of, old, new);
         if of_old != of_new {
-            // What was of another shape goes field by field, and comes field by field.
+            // A value that changed its type is removed field by field, and added field by field.
             is_leaf |= self.walk_as(of_old, of, old, new);
         }
         match (old, new) {
@@ -109,7 +109,7 @@ impl Comparing<'_> {
         }
     }
 
-    /// Returns whether it is a leaf.
+    /// Returns true for a leaf.
     fn walk_as<'v>(&mut self, shape: Shape, of: Type<'_>, old: Option<&'v Value>, new: Option<&'v Value>) -> bool {
         match shape {
             Shape::Map => {
@@ -146,7 +146,7 @@ impl Comparing<'_> {
         }
     }
 
-    /// Entries of a list that have the same key. There may be several only where somebody wrote so without applying.
+    /// Compares the entries of a list with the same key. Duplicates exist only after writes without apply.
     fn items(&mut self, of: Type<'_>, olds: &[&Value], news: &[&Value]) {
         match (olds.len(), news.len()) {
             (0 | 1, 0 | 1) => self.walk(of, olds.first().copied(), news.first().copied()),
@@ -189,7 +189,7 @@ enum Shape {
     Plain,
 }
 
-/// What a value is; what is not there, or null, is like the other.
+/// Returns the kind of a value; an absent value or null has the kind of the other.
 fn shape(value: Option<&Value>, other: Option<&Value>) -> Shape {
     match value {
         Some(Value::Object(_)) => Shape::Map,
@@ -202,7 +202,7 @@ fn shape(value: Option<&Value>, other: Option<&Value>) -> Shape {
     }
 }
 
-/// An object with another merged into it. Entries keep their order, as far as the other does not say another.
+/// Returns an object with another one merged into it. Entries keep their order unless the other changes it.
 pub(super) fn merge(of: Type<'_>, live: &Value, applied: &Value) -> Value {
     match (live, applied) {
         (Value::Object(old), Value::Object(new)) if !of.is_atomic_map() => {
@@ -223,7 +223,7 @@ pub(super) fn merge(of: Type<'_>, live: &Value, applied: &Value) -> Value {
             }
             Value::Array(merge_lists(of, &list, old, new))
         }
-        // Null is an empty map, or an empty list: nothing to merge.
+        // Null is an empty map or an empty list: nothing to merge.
         (Value::Object(old), Value::Null) if !of.is_atomic_map() && !old.is_empty() => live.clone(),
         (Value::Array(old), Value::Null) if of.list() != List::Atomic && !old.is_empty() => live.clone(),
         _ => applied.clone(),
@@ -231,54 +231,51 @@ pub(super) fn merge(of: Type<'_>, live: &Value, applied: &Value) -> Value {
 }
 
 fn merge_lists(of: Type<'_>, list: &List<'_>, old: &[Value], new: &[Value]) -> Vec<Value> {
-    let keyed = |items: &[Value]| -> Vec<(Element, Value)> {
-        items.iter().filter_map(|item| Some((of.element(list, item).ok()?, item.clone()))).collect()
+    let (olds, news) = (keyed(of, list, old), keyed(of, list, new));
+    // By element, because a list may have very many entries: comparing each with each takes minutes.
+    let mut old_values: BTreeMap<&Element, &Value> = BTreeMap::new();
+    for (element, value) in &olds {
+        // A duplicate is replaced, not merged.
+        old_values.entry(element).and_modify(|found| *found = &Value::Null).or_insert(value);
+    }
+    let new_elements: BTreeSet<&Element> = news.iter().map(|(element, _)| element).collect();
+    let merged = |(element, new): &(Element, &Value)| match old_values.get(element) {
+        Some(old) => merge(of.item(), old, new),
+        None => (*new).clone(),
     };
-    let (olds, news) = (keyed(old), keyed(new));
-    let old_of = |element: &Element| {
-        let mut found = olds.iter().filter(|(of, _)| of == element);
-        let first = found.next()?;
-        // What is there more than once is not merged, but replaced.
-        Some(if found.next().is_some() { Value::Null } else { first.1.clone() })
-    };
-    let merged = |(element, new): &(Element, Value)| match old_of(element) {
-        Some(old) => merge(of.item(), &old, new),
-        None => new.clone(),
-    };
-    let is_new = |element: &Element| news.iter().any(|(of, _)| of == element);
-    // The entries that are in both come in the order of the new list.
-    let mut shared = news.iter().map(|(element, _)| element).filter(|element| old_of(element).is_some());
+    // Entries of both lists have the order of the new list.
+    let mut shared = news.iter().map(|(element, _)| element).filter(|element| old_values.contains_key(element));
     let mut next_shared = shared.next();
-    let mut taken: Vec<&Element> = Vec::new();
+    let mut taken: BTreeSet<&Element> = BTreeSet::new();
     let mut out = Vec::new();
     let (mut o, mut n) = (0, 0);
     while o < olds.len() || n < news.len() {
         if let (Some((old, _)), Some(entry)) = (olds.get(o), news.get(n)) {
             if *old == entry.0 {
                 out.push(merged(entry));
-                taken.push(&entry.0);
+                taken.insert(&entry.0);
                 (o, n) = (o + 1, n + 1);
                 next_shared = shared.next();
                 continue;
             }
-            if is_new(old) && next_shared.is_some_and(|next| next != old) {
+            if new_elements.contains(old) && next_shared.is_some_and(|next| next != old) {
                 o += 1;
                 continue;
             }
         }
         if let Some((element, old)) = olds.get(o) {
-            if !is_new(element) {
-                out.push(old.clone());
+            if !new_elements.contains(element) {
+                out.push((*old).clone());
                 o += 1;
                 continue;
             }
-            if taken.contains(&element) {
+            if taken.contains(element) {
                 o += 1;
             }
         }
         if let Some(entry) = news.get(n) {
             out.push(merged(entry));
-            taken.push(&entry.0);
+            taken.insert(&entry.0);
             n += 1;
             if next_shared == Some(&entry.0) {
                 next_shared = shared.next();
@@ -288,9 +285,14 @@ fn merge_lists(of: Type<'_>, list: &List<'_>, old: &[Value], new: &[Value]) -> V
     out
 }
 
-/// An object without these fields. Null is nothing left.
+/// Returns entries with their keys; entries without a key are left out.
+fn keyed<'v>(of: Type<'_>, list: &List<'_>, items: &'v [Value]) -> Vec<(Element, &'v Value)> {
+    items.iter().filter_map(|item| Some((of.element(list, item).ok()?, item))).collect()
+}
+
+/// Returns an object without these fields; null if nothing is left.
 pub(super) fn remove(of: Type<'_>, value: &Value, set: &FieldSet) -> Value {
-    // What held a field that went away stays, though it may be empty; only what was itself removed goes.
+    // The parent of a removed field stays, even if it is empty.
     let kept = |of: Type<'_>, value: &Value, below: &FieldSet| match (remove(of, value, below), value) {
         (Value::Null, Value::Object(_)) => Value::Object(Map::new()),
         (Value::Null, Value::Array(_)) => Value::Array(Vec::new()),
@@ -332,7 +334,7 @@ pub(super) fn remove(of: Type<'_>, value: &Value, set: &FieldSet) -> Value {
     }
 }
 
-/// What is wrong with the lists and fields of an object that is to be applied; each with its path.
+/// Returns the faults of an object that is to be applied, each with its path.
 pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
     let below = |prefix: String, of: Type<'_>, value: &Value| {
         faults(of, value).into_iter().map(move |rest| format!("{prefix}{rest}"))
@@ -357,9 +359,10 @@ pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
             }
         }
         Value::Array(items) => {
+            let list = of.list();
             let mut seen = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
-                let element = match of.element(&of.list(), item) {
+                let element = match of.element(&list, item) {
                     Ok(element) => element,
                     Err(why) => {
                         found.push(format!(": element {index}: {why}"));
@@ -378,7 +381,7 @@ pub(super) fn faults(of: Type<'_>, value: &Value) -> Vec<String> {
     found
 }
 
-/// What Go calls it.
+/// Returns the name of the type in Go.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "nil",
@@ -391,12 +394,12 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// A field's type; what a schema does not have is taken as it is found.
+/// Returns the type of a field; a field without a schema is deduced.
 fn field<'t>(of: Type<'t>, name: &'t str) -> Field<'t> {
     of.field(name).unwrap_or(Field { of: Type::Deduced, is_named: false })
 }
 
-/// Entries by what they are told apart by; those that lack it are left out.
+/// Groups entries by their key; entries without a key are left out.
 fn grouped<'v>(of: Type<'_>, list: &List<'_>, items: &'v [Value]) -> BTreeMap<Element, Vec<&'v Value>> {
     let mut groups: BTreeMap<Element, Vec<&Value>> = BTreeMap::new();
     for item in items {

@@ -1,4 +1,4 @@
-//! The fields of built-in kinds, and what is wrong with an object that has others.
+//! The fields of built-in kinds, and the faults of objects with other fields.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shape {
     Text,
-    /// By its name in Go.
+    /// A number, by its name in Go.
     Number(&'static str),
     Bool,
     Bytes,
@@ -22,18 +22,18 @@ pub(super) enum Shape {
     Struct(&'static str),
 }
 
-/// The fields of the types, as `fields.txt` has them.
+/// The fields of each type, from `fields.txt`.
 pub(super) type Table = BTreeMap<&'static str, BTreeMap<&'static str, Shape>>;
 
 pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| table(include_str!("fields.txt")));
 
-/// The fields of a type; none where everything in it is taken as it comes.
+/// Returns the fields of a type; none if any field is accepted.
 #[cfg(test)]
 pub(crate) fn names(of: &str) -> Option<Vec<&'static str>> {
     TABLE.get(of).map(|fields| fields.keys().copied().collect())
 }
 
-/// What is wrong with a built-in object that is applied: that it has unknown fields, and values of other types.
+/// Returns the faults of an applied built-in object: unknown fields, and values of the wrong type.
 pub(crate) fn faults(group: &str, kind: &str, object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(root) = root(group, kind) {
@@ -42,7 +42,7 @@ pub(crate) fn faults(group: &str, kind: &str, object: &Value) -> Vec<String> {
     found
 }
 
-/// The type of a built-in kind.
+/// Returns the type of a built-in kind.
 pub(super) fn root(group: &str, kind: &str) -> Option<&'static str> {
     let name = if group == "events.k8s.io" { "events.Event" } else { kind };
     TABLE.get_key_value(name).map(|(name, _)| *name)
@@ -102,7 +102,7 @@ fn table(text: &'static str) -> Table {
     let mut table = Table::new();
     let mut of = "";
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        // A line that begins with a space goes on with what the last one began.
+        // A line that starts with a space continues the previous one.
         let fields = match line.split_once(": ") {
             Some((name, fields)) => {
                 of = name;
@@ -146,7 +146,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_type_that_is_named_is_in_the_table() {
+    fn every_named_type_is_in_the_table() {
         fn named(shape: &Shape) -> Option<&'static str> {
             match shape {
                 Shape::Struct(name) => Some(name),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_what_is_applied_have_paths() {
+    fn faults_of_an_applied_object_have_paths() {
         let object = json!({"data": {"k": 5}, "dada": {}, "metadata": {"name": "a"}});
         let faults = faults("", "ConfigMap", &object);
         assert_eq!(faults, [".data.k: expected string, got number", ".dada: field not declared in schema"]);

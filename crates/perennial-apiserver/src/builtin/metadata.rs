@@ -1,4 +1,6 @@
-//! What the metadata of every object must be, custom resources included.
+//! Validation of object metadata, for all kinds including custom resources.
+
+use std::collections::HashSet;
 
 use serde_json::Value;
 
@@ -7,13 +9,13 @@ use crate::names;
 use crate::resource::Resource;
 use crate::status::Cause;
 
-/// The most that all annotations of an object may be.
+/// The largest size of all annotations of an object.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
 /// The finalizers that need no domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What is wrong with an object's metadata, also as an update of an earlier one.
+/// Returns the faults of an object's metadata, also as an update of an earlier one.
 pub(crate) fn causes(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = match old {
@@ -29,7 +31,7 @@ pub(crate) fn causes(resource: &Resource, object: &Value, old: Option<&Value>) -
     }
     let mut size = 0;
     for (key, value) in entries(&metadata["annotations"]) {
-        // Here case does not matter, not even that of a domain.
+        // Annotation keys are not case-sensitive, not even their domain.
         say("metadata.annotations", key, names::qualified(&key.to_lowercase()));
         size += key.len() + value.len();
     }
@@ -82,7 +84,7 @@ fn owner_causes(owners: &Value) -> Vec<Cause> {
 }
 
 fn finalizer_causes(resource: &Resource, finalizers: &Value) -> Vec<Cause> {
-    // These two are served by other parts of a real server, which only have the rules that all kinds have.
+    // Other parts of a Kubernetes API server serve these two, with only the rules for all kinds.
     let is_lenient = resource.schema.is_some()
         || matches!(resource.group.as_str(), "apiextensions.k8s.io" | "apiregistration.k8s.io");
     let mut causes = Vec::new();
@@ -97,12 +99,12 @@ fn finalizer_causes(resource: &Resource, finalizers: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is to be deleted gets no new finalizers: who adds them comes too late.
+/// An object that is being deleted gets no new finalizers.
 fn new_finalizers(metadata: &Value, old: &Value) -> Option<Cause> {
     if !old["deletionTimestamp"].is_string() {
         return None;
     }
-    let had: Vec<&str> = texts(&old["finalizers"]).collect();
+    let had: HashSet<&str> = texts(&old["finalizers"]).collect();
     let mut new: Vec<String> =
         texts(&metadata["finalizers"]).filter(|it| !had.contains(it)).map(|it| format!("{it:?}")).collect();
     new.sort();
@@ -130,7 +132,7 @@ mod tests {
     use crate::resource::Registry;
     use serde_json::json;
 
-    /// The fields that are wrong.
+    /// Returns the faulty fields.
     fn check(metadata: &Value, old: Option<&Value>) -> Vec<String> {
         let registry = Registry::builtin();
         let resource = registry.get("", "v1", "configmaps").unwrap();
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_annotations_finalizers_and_owners_have_rules() {
+    fn labels_annotations_finalizers_and_owners_are_validated() {
         let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "y"});
         let fine = json!({
             "name": "a", "labels": {"app": "", "example.test/a": "b"}, "annotations": {"Example.test/A": "b c"},
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_deleted_gets_no_new_finalizers() {
+    fn an_object_that_is_being_deleted_gets_no_new_finalizers() {
         let old = json!({"name": "a", "deletionTimestamp": "2026-03-01T12:00:00Z", "finalizers": ["a.test/a"]});
         assert_eq!(check(&json!({"name": "a", "finalizers": ["a.test/a"]}), Some(&old)), [""; 0]);
         assert_eq!(check(&json!({"name": "a", "finalizers": ["a.test/b"]}), Some(&old)), ["metadata.finalizers"]);

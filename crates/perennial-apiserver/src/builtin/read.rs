@@ -1,4 +1,4 @@
-//! Objects as a server reads them: what is no field is dropped, and what is of another type is refused.
+//! Decodes objects as a Kubernetes API server does: unknown fields are dropped, values of the wrong type are rejected.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -9,13 +9,13 @@ use serde_json::{Number, Value};
 use super::fields::{Shape, TABLE, name_of, root};
 use crate::resource::Resource;
 
-/// Makes an object what a server would have read. Returns the paths of unknown fields, which are dropped; the error is
-/// why it cannot be read, as a real server has it.
+/// Decodes an object as a Kubernetes API server does. Returns the paths of the dropped unknown fields, or the error of a
+/// Kubernetes API server.
 pub(crate) fn read(resource: &Resource, object: &mut Value) -> Result<Vec<String>, String> {
     let mut reader = Reader::default();
     match root(&resource.group, &resource.kind).filter(|_| resource.schema.is_none()) {
         Some(root) => reader.read(&Shape::Struct(root), object)?,
-        // Of a custom resource a server knows nothing but its metadata.
+        // For a custom resource only the metadata has a known type.
         None => {
             if let Some(metadata) = object.get_mut("metadata") {
                 reader.read(&Shape::Struct("ObjectMeta"), metadata)?;
@@ -29,11 +29,11 @@ pub(crate) fn read(resource: &Resource, object: &mut Value) -> Result<Vec<String
 #[derive(Default)]
 struct Reader {
     unknown: Vec<String>,
-    /// The struct that is read.
+    /// The current struct.
     of: &'static str,
-    /// Where it is, as errors have it.
+    /// The path in the format of errors.
     path: Vec<String>,
-    /// Where it is, as people write it.
+    /// The path in the usual format.
     at: String,
 }
 
@@ -96,7 +96,7 @@ impl Reader {
                 None => self.unknown.push(self.at.clone()),
             }
             self.at.truncate(at);
-            // That nobody owns anything is said by an empty list.
+            // An empty `managedFields` list is kept: it removes all owners.
             shape.is_some_and(|shape| name == "managedFields" || !is_nothing(shape, value))
         });
         outcome
@@ -119,7 +119,7 @@ impl Reader {
     }
 }
 
-/// Whether a field is as good as not given.
+/// Returns true if a field has its zero value and can be dropped.
 fn is_nothing(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (_, Value::Null) => true,
@@ -149,7 +149,7 @@ fn go_name(shape: &Shape) -> String {
     }
 }
 
-/// Base64 as it is written by those who write it right. What is read may have line breaks.
+/// Returns canonical base64. The input may have line breaks.
 fn canonical(text: &str) -> Result<String, String> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &STANDARD,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_is_nothing_but_for_owners_and_structs() {
+    fn empty_values_are_dropped_except_managed_fields_and_structs() {
         let object = json!({"metadata": {"labels": {}, "creationTimestamp": null, "managedFields": []}, "webhooks": [
             {"name": "a", "namespaceSelector": {}, "rules": []}
         ]});
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_other_types_are_refused() {
+    fn values_of_wrong_types_are_rejected() {
         let refusal = |group: &str, plural: &str, object: Value| check(group, plural, object).1.unwrap_err();
         assert_eq!(
             refusal("", "configmaps", json!({"data": {"k": 5}})),

@@ -1,5 +1,7 @@
-//! Requests for certificates: whose they are, what of them may change, and who says yes or no. What is requested is
-//! not looked at.
+//! CertificateSigningRequests: their requester, their immutable parts, and their approval. The requested certificate itself
+//! is not checked.
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
@@ -7,13 +9,13 @@ use super::cause;
 use crate::listen::User;
 use crate::status::Cause;
 
-/// What somebody decided about a request. It stays.
+/// The decisions about a request. They are final.
 const DECISIONS: [&str; 2] = ["Approved", "Denied"];
-/// The conditions that stay, and are true or absent.
+/// The conditions that are final, and are true or absent.
 const LASTING: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// A new request is that of whoever sent it, and nobody has decided about it.
-pub(super) fn born(object: &mut Value, user: Option<&User>) {
+/// Sets the requester of a new request, and removes any decision.
+pub(super) fn prepare_create(object: &mut Value, user: Option<&User>) {
     if let Some(spec) = object["spec"].as_object_mut() {
         ["username", "uid", "groups", "extra"].into_iter().for_each(|field| drop(spec.remove(field)));
         if let Some(user) = user {
@@ -24,8 +26,8 @@ pub(super) fn born(object: &mut Value, user: Option<&User>) {
     object["status"] = json!({});
 }
 
-/// Leaves of a change what may be changed in this way: by itself nothing but metadata, decisions as `approval`, and
-/// the certificate as `status`.
+/// Reverts the changes that a write of this kind cannot make: an update changes only metadata, `approval` the decisions, and
+/// `status` the certificate.
 pub(super) fn changed(old: &Value, new: &mut Value, subresource: Option<&str>, now: &str) {
     new["spec"] = old["spec"].clone();
     let mut conditions: Vec<Value> = new["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -45,7 +47,7 @@ pub(super) fn changed(old: &Value, new: &mut Value, subresource: Option<&str>, n
     }
 }
 
-/// Who writes the status sends back what was decided, maybe a bit different.
+/// Keeps the decisions of the old object: a write of the status may send them slightly changed.
 fn keep_decisions(old: &Value, conditions: &mut [Value]) {
     for kind in DECISIONS {
         let kept: Vec<&Value> = of_type(old, kind).collect();
@@ -79,7 +81,7 @@ fn of_type<'v>(object: &'v Value, kind: &str) -> impl Iterator<Item = &'v Value>
     conditions(object).iter().filter(move |condition| condition["type"] == kind)
 }
 
-/// What is wrong with a request, also as an update of an earlier one.
+/// Returns the faults of a request, also as an update of an earlier one.
 pub(super) fn causes(object: &Value, old: Option<&Value>, subresource: Option<&str>) -> Vec<Cause> {
     let mut causes = spec_causes(&object["spec"]);
     causes.extend(condition_causes(object));
@@ -109,6 +111,7 @@ fn spec_causes(spec: &Value) -> Vec<Cause> {
     if usages.is_empty() {
         causes.push(cause("FieldValueRequired", "spec.usages", "Required value"));
     }
+    let mut seen = HashSet::new();
     for (number, usage) in usages.iter().enumerate() {
         let at = format!("spec.usages[{number}]");
         if !USAGES.iter().any(|known| usage == known) {
@@ -116,7 +119,7 @@ fn spec_causes(spec: &Value) -> Vec<Cause> {
             let message = format!("Unsupported value: {usage}: supported values: {}", known.join(", "));
             causes.push(cause("FieldValueNotSupported", &at, message));
         }
-        if usages[..number].contains(usage) {
+        if !seen.insert(usage) {
             causes.push(cause("FieldValueDuplicate", &at, format!("Duplicate value: {usage}")));
         }
     }
@@ -141,8 +144,8 @@ fn spec_causes(spec: &Value) -> Vec<Cause> {
 fn condition_causes(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let all = conditions(object);
-    for (number, condition) in all.iter().enumerate() {
+    let mut seen = HashSet::new();
+    for (number, condition) in conditions(object).iter().enumerate() {
         let at = |field: &str| format!("status.conditions[{number}].{field}");
         let (kind, status) = (text(&condition["type"]), text(&condition["status"]));
         if kind.is_empty() {
@@ -157,20 +160,20 @@ fn condition_causes(object: &Value) -> Vec<Cause> {
             let message = format!("Unsupported value: {status:?}: supported values: {}", accepted.join(", "));
             causes.push(cause("FieldValueNotSupported", &at("status"), message));
         }
-        let earlier = &all[..number];
-        if earlier.iter().any(|it| it["type"] == kind) {
+        if seen.contains(&*kind) {
             causes.push(cause("FieldValueDuplicate", &at("type"), format!("Duplicate value: {kind:?}")));
         }
         let other = DECISIONS.into_iter().find(|other| *other != kind);
-        if DECISIONS.contains(&kind.as_str()) && earlier.iter().any(|it| it["type"].as_str() == other) {
+        if DECISIONS.contains(&kind.as_str()) && other.is_some_and(|other| seen.contains(other)) {
             let message = format!("Invalid value: {kind:?}: Approved and Denied conditions are mutually exclusive");
             causes.push(cause("FieldValueInvalid", "status.conditions", message));
         }
+        seen.extend(condition["type"].as_str());
     }
     causes
 }
 
-/// What a certificate may be for, in order.
+/// The allowed usages, sorted.
 const USAGES: &[&str] = &[
     "any",
     "cert sign",
@@ -214,7 +217,7 @@ mod tests {
         json!({"type": kind, "status": "True"})
     }
 
-    /// What becomes of a change, and what is wrong with it.
+    /// Returns the object after a change, and its faults.
     fn check(old: &Value, mut new: Value, subresource: Option<&str>) -> (Value, Vec<String>) {
         changed(old, &mut new, subresource, NOW);
         let causes = causes(&new, Some(old), subresource);
@@ -222,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_of_who_sent_it() {
+    fn a_request_has_the_user_who_sent_it() {
         let mut object = request(&json!([condition("Approved")]));
         object["spec"]["username"] = "somebody else".into();
         object["spec"]["extra"] = json!({"k": ["v"]});
         let user = User { name: "me".to_owned(), groups: vec!["us".to_owned()], ..User::default() };
-        born(&mut object, Some(&user));
+        prepare_create(&mut object, Some(&user));
         assert_eq!(object["status"], json!({}));
         assert_eq!((&object["spec"]["username"], &object["spec"]["groups"]), (&json!("me"), &json!(["us"])));
         assert_eq!(object["spec"].get("extra"), None);
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_is_for_good() {
+    fn a_decision_is_final() {
         let old = request(&json!([condition("Approved")]));
         let both = request(&json!([condition("Approved"), condition("Denied")]));
         assert_eq!(
@@ -259,13 +262,13 @@ mod tests {
         );
         let by_status = check(&request(&json!([])), old.clone(), Some("status")).1;
         assert_eq!(by_status, ["status.conditions: Forbidden: updates may not add a condition of type \"Approved\""]);
-        // An update that is neither changes nothing of it.
+        // An update without a subresource does not change the decisions.
         let (new, wrong) = check(&old, request(&json!([])), None);
         assert_eq!((new["status"] == old["status"], wrong), (true, Vec::new()));
     }
 
     #[test]
-    fn a_certificate_comes_once_and_keeps_the_decision() {
+    fn a_certificate_is_set_once_and_keeps_the_decision() {
         let mut old = request(&json!([condition("Approved")]));
         let mut sent = request(&json!([{"type": "Approved", "status": "True", "reason": "changed"}]));
         sent["status"]["certificate"] = "LS0=".into();
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_what_for_and_from_whom() {
+    fn a_request_needs_usages_and_a_signer() {
         let mut wrong = request(&json!([{"type": "Failed", "status": "False"}]));
         wrong["spec"] = json!({"usages": ["any", "any", "all"], "expirationSeconds": 5});
         let fields: Vec<String> = causes(&wrong, None, None).into_iter().map(|cause| cause.field).collect();

@@ -1,4 +1,6 @@
-//! Services: what a server fills in, and what their ports must be.
+//! Services: their defaults, and the validation of their ports.
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
@@ -6,7 +8,7 @@ use super::cause;
 use crate::names;
 use crate::status::Cause;
 
-/// Fills in what follows from the rest.
+/// Sets the defaults.
 pub(super) fn default(object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("type").or_insert_with(|| "ClusterIP".into());
@@ -16,7 +18,7 @@ pub(super) fn default(object: &mut Value) {
             port.entry("protocol").or_insert_with(|| "TCP".into());
             let number = port.get("port").cloned().unwrap_or_default();
             let target = port.entry("targetPort").or_insert(Value::Null);
-            // Who writes JSON from a struct says 0 where nothing was said.
+            // A client that serializes a struct sends 0 for an unset field.
             if target.is_null() || *target == json!(0) || *target == json!("") {
                 *target = number;
             }
@@ -24,7 +26,7 @@ pub(super) fn default(object: &mut Value) {
     }
 }
 
-/// What is wrong with a service.
+/// Returns the faults of a Service.
 pub(super) fn causes(object: &Value) -> Vec<Cause> {
     let spec = &object["spec"];
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -32,7 +34,7 @@ pub(super) fn causes(object: &Value) -> Vec<Cause> {
         return vec![cause("FieldValueRequired", "spec.ports", "Required value")];
     }
     let mut causes = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = HashSet::new();
     for (number, port) in ports.iter().enumerate() {
         let at = |field: &str| format!("spec.ports[{number}].{field}");
         let name = port["name"].as_str().unwrap_or_default();
@@ -41,10 +43,9 @@ pub(super) fn causes(object: &Value) -> Vec<Cause> {
         } else if !name.is_empty() {
             let wrong = names::dns_label(name).into_iter().map(|why| format!("Invalid value: {name:?}: {why}"));
             causes.extend(wrong.map(|message| cause("FieldValueInvalid", &at("name"), message)));
-            if names.contains(&name) {
+            if !names.insert(name) {
                 causes.push(cause("FieldValueDuplicate", &at("name"), format!("Duplicate value: {name:?}")));
             }
-            names.push(name);
         }
         for field in ["port", "targetPort"].into_iter().filter(|field| !port[*field].is_string()) {
             let value = port[field].as_i64().unwrap_or(0);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_there_have_numbers_and_are_told_apart() {
+    fn ports_are_required_numbered_and_unique() {
         assert_eq!(check(&json!({})), ["spec.ports"]);
         assert_eq!(check(&json!({"clusterIP": "None"})), [""; 0]);
         assert_eq!(check(&json!({"type": "ExternalName"})), [""; 0]);

@@ -4,13 +4,12 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use serde_json::Value;
 
+use crate::bounded::{self, Unreadable};
+use crate::limits::REQUEST_BYTES;
 use crate::protobuf;
 use crate::status::{ApiError, Reason};
 
-/// The most that a request may carry: what etcd takes, and some.
-const MAX_BODY: usize = 3 << 20;
-
-/// What a body is.
+/// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Json,
@@ -20,7 +19,7 @@ pub(super) enum Kind {
     Apply,
 }
 
-/// The body of a request; null where there is none.
+/// Returns the body of a request; null if there is none.
 pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiError> {
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = content_type.unwrap_or("application/json").split(';').next().unwrap_or_default().trim().to_owned();
@@ -39,8 +38,8 @@ pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiErr
         }
     };
     let too_large =
-        |_| ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {MAX_BODY}"));
-    let bytes = to_bytes(request.into_body(), MAX_BODY).await.map_err(too_large)?;
+        |_| ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: limit is {REQUEST_BYTES}"));
+    let bytes = to_bytes(request.into_body(), REQUEST_BYTES).await.map_err(too_large)?;
     if bytes.is_empty() {
         return Ok((Value::Null, kind));
     }
@@ -48,14 +47,20 @@ pub(super) async fn read(request: Request<Body>) -> Result<(Value, Kind), ApiErr
         let wrong = |error| ApiError::new(Reason::UnsupportedMediaType, format!("couldn't read the body: {error}"));
         return Ok((protobuf::decode(&bytes).map_err(wrong)?, kind));
     }
-    let wrong = |format: &str, error: &dyn std::fmt::Display| {
-        ApiError::new(Reason::BadRequest, format!("couldn't parse the body as {format}: {error}"))
-    };
-    let json = serde_json::from_slice(&bytes);
-    match (json, kind) {
+    match (bounded::json(&bytes), kind) {
         (Ok(value), _) => Ok((value, kind)),
-        // Most clients send JSON, which is YAML too, and is read much faster.
-        (Err(_), Kind::Apply) => Ok((serde_norway::from_slice(&bytes).map_err(|error| wrong("YAML", &error))?, kind)),
-        (Err(error), _) => Err(wrong("JSON", &error)),
+        // Most clients send JSON, which also is YAML, and is read much faster.
+        (Err(Unreadable::Malformed(_)), Kind::Apply) => {
+            Ok((bounded::yaml(&bytes).map_err(|error| refused("YAML", &error))?, kind))
+        }
+        (Err(error), _) => Err(refused("JSON", &error)),
     }
+}
+
+fn refused(format: &str, error: &Unreadable) -> ApiError {
+    let reason = match error {
+        Unreadable::Malformed(_) => Reason::BadRequest,
+        Unreadable::Deep | Unreadable::Many | Unreadable::Brackets { .. } => Reason::RequestEntityTooLarge,
+    };
+    ApiError::new(reason, format!("couldn't parse the body as {format}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! How objects are to be deleted, and what is said of it.
+//! The options and the response of a deletion.
 
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -9,11 +9,13 @@ use super::options::{Options, invalid, unsupported};
 use super::query::Query;
 use super::respond::{self, Shape, respond};
 use crate::api::{Deleted, Deletion, Propagation};
+use crate::listen::User;
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
 
-/// What the body or the query of a request says about a deletion.
+/// Returns the deletion options from the body or the query of a request.
 pub(super) async fn deletion(request: Request<Body>, query: &Query) -> Result<Deletion, ApiError> {
+    let user = request.extensions().get::<User>().cloned();
     let (mut options, _) = read(request).await?;
     check_kind(&options)?;
     if options.is_null() {
@@ -43,8 +45,9 @@ pub(super) async fn deletion(request: Request<Body>, query: &Query) -> Result<De
             (Some(_), _) | (_, Some(false)) => Some(Propagation::Background),
             (None, None) => None,
         },
-        // Where only one of the two says that nothing must change, nothing does.
+        // A dry run in either the query or the body is enough.
         dry_run: query.is_dry_run(Options::Delete)? || *dry_run == json!(["All"]),
+        user,
     })
 }
 
@@ -58,7 +61,7 @@ fn check_kind(options: &Value) -> Result<(), ApiError> {
     Err(ApiError::new(Reason::BadRequest, format!("a deletion has DeleteOptions, not a {kind}")))
 }
 
-/// The answer to a deletion: the object where it waits, and else that it is gone.
+/// Returns the response to a deletion: the object if it waits for finalizers, else a success status.
 pub(super) fn deleted(resource: &Resource, shape: Shape, deleted: Deleted) -> Response<Body> {
     match deleted {
         Deleted::Waits(object) => respond(resource, shape, &object),
@@ -67,7 +70,10 @@ pub(super) fn deleted(resource: &Resource, shape: Shape, deleted: Deleted) -> Re
             if !resource.group.is_empty() {
                 details["group"] = resource.group.as_str().into();
             }
-            details["uid"] = object["metadata"]["uid"].clone();
+            // An unreadable row has no uid.
+            if let Some(uid) = object["metadata"].get("uid") {
+                details["uid"] = uid.clone();
+            }
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details
             });

@@ -1,7 +1,7 @@
-//! What a server says about itself.
+//! Discovery: the groups, versions and resources of the server, its version and its health.
 
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, Response, header};
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::respond;
@@ -10,8 +10,13 @@ use crate::path::Target;
 use crate::resource::Resource;
 use crate::status::ApiError;
 
-/// Answers about groups, versions and resources.
+/// Answers a request for groups, versions or resources.
 pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Result<Response<Body>, ApiError> {
+    if let Target::Other(path) = target
+        && let Some(response) = about_itself(api, path)
+    {
+        return Ok(response);
+    }
     let registry = api.registry();
     let resources: Vec<&Resource> = registry.iter().map(AsRef::as_ref).collect();
     if wants_aggregated(request)
@@ -33,11 +38,9 @@ pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Res
         }
         Target::GroupVersion { group, version } => group_version(&resources, group, version)?,
         Target::Other(path) => match path.as_str() {
-            "/version" => json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0-perennial", "platform": "linux"}),
             path if path.starts_with("/openapi/v3") => {
                 return super::openapi::answer(api.schemas(), &resources, request);
             }
-            "/livez" | "/readyz" | "/healthz" => return Ok(Response::new(Body::from("ok"))),
             _ => return Err(ApiError::no_such_path()),
         },
         Target::Objects(_) => return Err(ApiError::no_such_path()),
@@ -45,7 +48,29 @@ pub(super) fn answer(api: &Api, target: &Target, request: &Request<Body>) -> Res
     Ok(respond::json(200, &value))
 }
 
-/// In one answer what else takes one for each group version.
+/// Answers the requests that need no credentials. They wait for nothing, not even for the objects, which a large list locks for a while.
+fn about_itself(api: &Api, path: &str) -> Option<Response<Body>> {
+    match path {
+        "/livez" | "/healthz" => Some(Response::new(Body::from("ok"))),
+        "/readyz" => Some(readiness(api.store().disk_full())),
+        "/version" => {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0-perennial", "platform": "linux"});
+            Some(respond::json(200, &version))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the readiness, in the format of a Kubernetes API server.
+fn readiness(disk_full: Option<String>) -> Response<Body> {
+    let Some(why) = disk_full else { return Response::new(Body::from("ok")) };
+    let text = format!("[+]ping ok\n[-]storage failed: {why}\nreadyz check failed\n");
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// Aggregated discovery: one response instead of one per group version.
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 fn wants_aggregated(request: &Request<Body>) -> bool {
@@ -135,7 +160,7 @@ fn groups<'a>(resources: &'a [&Resource]) -> impl Iterator<Item = Value> + 'a {
     })
 }
 
-/// Stable versions first, and newer before older.
+/// Sorts stable versions first, and newer before older.
 fn stability(version: &str) -> (u8, std::cmp::Reverse<u32>, &str) {
     let kind = if version.contains("alpha") {
         2

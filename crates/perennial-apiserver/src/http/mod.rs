@@ -1,8 +1,10 @@
 //! The API over HTTP: a tower service, for a socket or for a client in the same process.
 
 mod body;
+mod caller;
 mod deletion;
 mod discovery;
+mod list;
 mod node_only;
 mod openapi;
 mod options;
@@ -15,32 +17,35 @@ mod watch;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::{Method, Request, Response};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tracing::debug;
 
-use crate::api::{Api, WriteOptions, Written};
+use crate::api::{Api, WriteOptions, Written, internal};
 use crate::listen::User;
 use crate::path::{Objects, Target};
 use crate::resource::Resource;
+use crate::selector::Selector;
 use crate::status::{About, ApiError, Reason};
 use body::{Kind, read};
+use caller::Caller;
 use deletion::{deleted, deletion};
 use options::Options;
 use query::{Query, Writer};
-use respond::{Rest, Shape, respond};
+use respond::{Shape, respond};
 
 pub(crate) use respond::refusal;
 
-/// The API as a service.
+/// Returns the API as a service.
 pub fn router(api: Arc<Api>) -> Router {
     Router::new().fallback(serve).with_state(api)
 }
 
 async fn serve(State(api): State<Arc<Api>>, request: Request<Body>) -> Response<Body> {
-    // The query is left out: a label selector or a field selector may tell what an object holds.
+    // The query is not logged: a selector may contain values of an object.
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = match answer(&api, request).await {
         Ok(response) => response,
@@ -61,10 +66,10 @@ async fn answer(api: &Arc<Api>, request: Request<Body>) -> Result<Response<Body>
     }
 }
 
-/// Refuses a request in the name of another user, as `kubectl --as` sends it.
+/// Rejects a request with impersonation, as `kubectl --as` sends it.
 ///
-/// Every caller may do everything, so the answer would say nothing about the rights of that user. What the server has is the same
-/// for everybody, so it is told: kubectl shows no message of a refusal there.
+/// Every caller may do everything, so the answer would be wrong for that user. Discovery is answered, because it is the same
+/// for all users and kubectl shows no message of a rejection there.
 fn refuse_impersonation(request: &Request<Body>) -> Result<(), ApiError> {
     const WHY: &str = "this API server does not impersonate users: it does not authorize requests, so every user could do \
                        everything; test the rights of a user on a cluster with RBAC";
@@ -81,7 +86,27 @@ fn refuse_impersonation(request: &Request<Body>) -> Result<(), ApiError> {
     })
 }
 
+/// Answers requests for objects. For remote callers, a few threads read and write large objects.
 async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+    let bytes = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
+    let is_of_one = match *request.method() {
+        Method::POST | Method::PUT | Method::PATCH => true,
+        Method::GET | Method::DELETE => at.name.is_some(),
+        _ => false,
+    };
+    if !is_of_one || Caller::of(&request) == Caller::InProcess || !api.is_large(at, bytes)? {
+        return process(api, at, request).await;
+    }
+    let (of_thread, at) = (api.clone(), at.clone());
+    if request.method() == Method::GET {
+        let runtime = Handle::current();
+        let work = move || runtime.block_on(process(&of_thread, &at, request));
+        return api.readers().run(work).await.unwrap_or_else(|| Err(internal("the request was not processed")));
+    }
+    api.large_writes().run(async move { process(&of_thread, &at, request).await }).await?
+}
+
+async fn process(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     let resource = api.resource(at)?;
     node_only::refuse(api, &resource, at)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
@@ -91,13 +116,14 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
     if !resource.is_stored {
         return review(&resource, at, request).await;
     }
+    let caller = Caller::of(&request);
     match (request.method().clone(), &at.name) {
         (Method::GET, Some(_)) => {
             shape.check_one(&resource)?;
             Ok(respond(&resource, shape, &api.get(at)?))
         }
-        (Method::GET, None) if query.is_watch() => watch::watch(api, &resource, at, &query, shape),
-        (Method::GET, None) => list(api, &resource, at, &query, shape),
+        (Method::GET, None) if query.is_watch() => watch::watch(api, &resource, at, &query, shape, caller),
+        (Method::GET, None) => list::list(api, &resource, at, &query, shape, caller),
         (Method::POST, None) => {
             let (body, _) = read(request).await?;
             let written = api.create(at, body, &query.write_options(Options::Create, &writer)?).await?;
@@ -119,7 +145,7 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
             };
             Ok(respond::written(&resource, shape, &written))
         }
-        // Of a part of an object only custom resources say what cannot be done.
+        // Only custom resources name the verb that a subresource does not support.
         (Method::DELETE, Some(_)) if at.subresource.is_some() && resource.schema.is_some() => {
             Err(ApiError::unsupported_verb(crate::api::about(&resource, ""), "delete"))
         }
@@ -130,9 +156,9 @@ async fn objects(api: &Arc<Api>, at: &Objects, request: Request<Body>) -> Result
         (Method::DELETE, None) => {
             let deletion = deletion(request, &query).await?;
             let selector = query.selector(&resource)?;
-            let items = api.delete_collection(at, &selector, &deletion).await?;
-            let list = crate::api::List { items, revision: api.store().revision(), rest: None };
-            Ok(respond::list(&resource, Shape::Object, &list, None))
+            let rows = api.delete_collection(at, &selector, &deletion).await?;
+            let metadata = json!({"resourceVersion": api.store().revision().to_string()});
+            list::answer(api, &resource, rows, &metadata, (Selector::default(), Shape::Object), (caller, None))
         }
         _ => Err(wrong_method()),
     }
@@ -151,28 +177,6 @@ fn check_subresource(resource: &Resource, at: &Objects) -> Result<(), ApiError> 
         }
         Some(_) => Err(ApiError::no_such_path()),
     }
-}
-
-fn list(api: &Api, resource: &Resource, at: &Objects, query: &Query, shape: Shape) -> Result<Response<Body>, ApiError> {
-    shape.check_list(resource)?;
-    query.check_list()?;
-    let selector = query.selector(resource)?;
-    let asked = query.resource_version()?;
-    let begun = query.continue_after(resource)?;
-    let mut list = api.list(at, &selector, begun.as_ref().map(|(after, _)| after), query.limit()?)?;
-    if let Some((_, revision)) = begun {
-        // Who then watches from where the list began is told of everything that changed while it was read.
-        list.revision = revision;
-    }
-    if query.wants_exact_version() && asked != Some(list.revision) {
-        return Err(ApiError::new(
-            Reason::Expired,
-            "The provided resource version is unavailable: only the newest is kept",
-        ));
-    }
-    // Of a selection nobody knows how many are left without looking at all of them.
-    let rest = list.rest.as_ref().map(|(after, count)| Rest { after, count: selector.is_empty().then_some(*count) });
-    Ok(respond::list(resource, shape, &list, rest))
 }
 
 async fn patch(
@@ -200,7 +204,7 @@ fn unsupported() -> ApiError {
     ApiError::new(Reason::UnsupportedMediaType, message)
 }
 
-/// What is asked and answered, and never stored: who the caller is, and that everybody who was let in may do everything.
+/// Answers reviews, which are not stored: the identity of the caller, and that every authenticated user may do everything.
 async fn review(resource: &Resource, at: &Objects, request: Request<Body>) -> Result<Response<Body>, ApiError> {
     if at.name.is_some() {
         return Err(ApiError::no_such_path());
@@ -217,7 +221,7 @@ async fn review(resource: &Resource, at: &Objects, request: Request<Body>) -> Re
     body["apiVersion"] = resource.api_version().into();
     body["kind"] = resource.kind.as_str().into();
     body["status"] = if resource.kind == "SelfSubjectReview" {
-        // Nobody stands between a client in the same process and the server.
+        // A client in the same process has no user.
         let user = user.unwrap_or_else(|| User { name: "system:unsecured".to_owned(), ..User::default() });
         json!({"userInfo": {"username": user.name, "groups": user.groups}})
     } else {

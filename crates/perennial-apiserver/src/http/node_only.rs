@@ -1,11 +1,11 @@
-//! Requests that only a node or a controller can serve: they are refused with that reason.
+//! Requests that only a node or a controller can serve: the server rejects them with that reason.
 
 use crate::api::{Api, about};
 use crate::path::Objects;
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
 
-/// The parts of a pod that a kubelet serves, and what cannot be done without one.
+/// The subresources of a pod that a kubelet serves, and what a pod cannot do without one.
 const OF_KUBELETS: [(&str, &str); 5] = [
     ("log", "has no logs"),
     ("exec", "cannot run a command"),
@@ -14,7 +14,7 @@ const OF_KUBELETS: [(&str, &str); 5] = [
     ("proxy", "cannot be reached by a proxy"),
 ];
 
-/// Refuses what needs a node, where the object exists.
+/// Rejects a request that needs a node, if the object exists.
 pub(super) fn refuse(api: &Api, resource: &Resource, at: &Objects) -> Result<(), ApiError> {
     let Some(subresource) = at.subresource.as_deref() else { return Ok(()) };
     let name = at.name.as_deref().unwrap_or_default();

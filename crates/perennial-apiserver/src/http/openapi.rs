@@ -1,5 +1,5 @@
-//! The OpenAPI documents that kubectl asks for before it writes, and to explain fields: which kinds there are, what they look
-//! like, and that the server validates.
+//! The OpenAPI documents for kubectl, which reads them before a write and to explain fields: the kinds, their schemas, and
+//! that the server validates.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -12,7 +12,7 @@ use crate::resource::Resource;
 use crate::schemas::{COMPONENTS, Schemas};
 use crate::status::ApiError;
 
-/// The answer to a path below `/openapi/v3`.
+/// Answers a request below `/openapi/v3`.
 pub(super) fn answer(
     schemas: &Schemas,
     resources: &[&Resource],
@@ -30,7 +30,7 @@ pub(super) fn answer(
     let hash = hash(schemas, &of_document);
     let query = request.uri().query().unwrap_or_default();
     if form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "hash" && value == hash) {
-        // A document with another content has another address, so a client may keep this one.
+        // A document with other content has another address, so a client may cache this one.
         let kept = HeaderValue::from_static("public, immutable, max-age=31536000");
         response.headers_mut().insert(header::CACHE_CONTROL, kept);
         if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
@@ -40,7 +40,7 @@ pub(super) fn answer(
     Ok(response)
 }
 
-/// `api/v1`, or `apis/apps/v1`.
+/// Returns `api/v1`, or `apis/apps/v1`.
 fn place(resource: &Resource) -> String {
     if resource.group.is_empty() {
         format!("api/{}", resource.version)
@@ -66,7 +66,7 @@ fn root(schemas: &Schemas, resources: &[&Resource]) -> Value {
     json!({"paths": paths})
 }
 
-/// Another text for another document. Clients keep a document as long as its address stays the same.
+/// Returns a hash of the document. Clients cache a document as long as its address is the same.
 fn hash(schemas: &Schemas, resources: &[&Resource]) -> String {
     let mut hash = DefaultHasher::new();
     schemas.fingerprint().hash(&mut hash);
@@ -94,7 +94,7 @@ fn document(schemas: &Schemas, resources: &[&Resource]) -> Value {
         paths.insert(path, json!({"patch": operation, "put": operation}));
         let (name, schema, references) = described(schemas, resource);
         for (name, schema) in references.into_iter().flat_map(|of| schemas.with_references(of)) {
-            // A kind that was described as one keeps the mark below.
+            // A described kind keeps the extension below.
             components.entry(name).or_insert_with(|| schema.clone());
         }
         let schema = components.entry(name).or_insert(schema);
@@ -108,7 +108,7 @@ fn document(schemas: &Schemas, resources: &[&Resource]) -> Value {
     })
 }
 
-/// The name and the schema of a kind, and which schema it refers to or is itself.
+/// Returns the name and the schema of a kind, and the referenced schema.
 fn described<'s>(schemas: &'s Schemas, resource: &Resource) -> (String, Value, Option<&'s str>) {
     if let Some(name) = schemas.of_kind(resource) {
         return (name.to_owned(), json!({}), Some(name));
@@ -125,7 +125,7 @@ fn described<'s>(schemas: &'s Schemas, resource: &Resource) -> (String, Value, O
     }
 }
 
-/// The schema of a custom resource with the fields that every object has, which definitions leave out.
+/// Returns the schema of a custom resource with the common fields of all objects, which definitions leave out.
 fn with_common_fields(openapi: &Value, metadata_schema: Option<&str>) -> Value {
     const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
     let more = |what: &str, at: &str| format!("{what} More info: {CONVENTIONS}#{at}");
@@ -145,7 +145,7 @@ fn with_common_fields(openapi: &Value, metadata_schema: Option<&str>) -> Value {
             schema["properties"][field] = described;
         }
     }
-    // A definition may say no more about it than that it is an object, and what its name is.
+    // A definition may say only that metadata is an object with a name.
     if schema["properties"]["metadata"]["properties"].is_null() {
         schema["properties"]["metadata"] = metadata;
     }

@@ -1,8 +1,8 @@
-//! What the options of a request may be. Wrong ones are told as those of an object: a kind, a field, and why.
+//! Validation of request options. The errors have the format of object errors: kind, field and reason.
 
 use crate::status::{About, ApiError, Cause};
 
-/// The kinds of options that a request has.
+/// The kinds of options of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Options {
     Create,
@@ -13,7 +13,7 @@ pub(super) enum Options {
 }
 
 impl Options {
-    /// Refuses a request if something is wrong with its options.
+    /// Rejects a request with faulty options.
     pub(super) fn refuse(self, causes: Vec<Cause>) -> Result<(), ApiError> {
         if causes.is_empty() {
             return Ok(());
@@ -23,24 +23,24 @@ impl Options {
     }
 }
 
-/// A value that is none of those that there are; `value` is as people read it.
+/// Returns the cause for an unsupported value; `value` is as the message shows it.
 pub(super) fn unsupported(field: &str, value: &str, supported: &[&str]) -> Cause {
     let supported: Vec<String> = supported.iter().map(|it| format!("{it:?}")).collect();
     let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
     cause("FieldValueNotSupported", field, message)
 }
 
-/// A value that must not be there.
+/// Returns the cause for a forbidden value.
 pub(super) fn forbidden(field: &str, why: &str) -> Cause {
     cause("FieldValueForbidden", field, format!("Forbidden: {why}"))
 }
 
-/// A value that is wrong; it is as people read it.
+/// Returns the cause for an invalid value; `value` is as the message shows it.
 pub(super) fn invalid(field: &str, value: &str, why: &str) -> Cause {
     cause("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
 }
 
-/// A value that must be there.
+/// Returns the cause for a missing value.
 pub(super) fn required(field: &str, why: &str) -> Cause {
     cause("FieldValueRequired", field, format!("Required value: {why}"))
 }

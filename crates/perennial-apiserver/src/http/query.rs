@@ -1,4 +1,4 @@
-//! What a request asks for besides its path.
+//! The query parameters of a request.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
 
 use super::options::{Options, forbidden, required, unsupported};
 use crate::api::{FieldValidation, WriteOptions};
+use crate::limits::TIMEOUT_SECONDS;
 use crate::listen::User;
 use crate::resource::Resource;
 use crate::selector::Selector;
@@ -17,12 +18,12 @@ use crate::store::Key;
 use crate::table::Include;
 use serde_json::{Value, json};
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Writer {
-    /// The program, as it calls itself.
+    /// The user agent.
     agent: String,
-    /// The user, where one is known.
+    /// The user, if known.
     user: Option<User>,
 }
 
@@ -64,7 +65,7 @@ impl Query {
         Ok(value == "All")
     }
 
-    /// How a write is meant; the writer's program has its name in it where the query gives no other.
+    /// Returns the options of a write; the field manager defaults to the writer's user agent.
     pub(super) fn write_options(&self, options: Options, writer: &Writer) -> Result<WriteOptions, ApiError> {
         let given = self.get("fieldValidation");
         let (field_validation, causes) = match given {
@@ -81,7 +82,7 @@ impl Query {
         Ok(WriteOptions { dry_run, field_validation, manager, user: writer.user.clone() })
     }
 
-    /// What the query says about a deletion, as a body would.
+    /// Returns the deletion options of the query, in the format of a body.
     pub(super) fn delete_options(&self) -> Value {
         let mut options = json!({});
         if let Some(policy) = self.0.get("propagationPolicy") {
@@ -93,7 +94,7 @@ impl Query {
         options
     }
 
-    /// Who writes: what the query says, or else the first word of the user agent.
+    /// Returns the field manager: from the query, or else the first word of the user agent.
     fn manager(&self, agent: &str) -> Result<String, ApiError> {
         const LONGEST: usize = 128;
         let given = self.get("fieldManager");
@@ -104,7 +105,7 @@ impl Query {
         Ok(manager.chars().take(LONGEST).collect())
     }
 
-    /// Whether what others own is taken from them; only one who applies can do that, and says who it is.
+    /// Returns whether an apply is forced. An apply needs a field manager.
     pub(super) fn apply_force(&self) -> Result<bool, ApiError> {
         if self.get("fieldManager").is_empty() {
             Options::Patch.refuse(vec![required("fieldManager", "is required for apply patch")])?;
@@ -112,7 +113,7 @@ impl Query {
         Ok(self.flag("force"))
     }
 
-    /// Only who applies can take from others what they own.
+    /// Rejects `force` for patches other than apply.
     pub(super) fn check_no_force(&self) -> Result<(), ApiError> {
         match self.get("force") {
             "" => Ok(()),
@@ -124,7 +125,7 @@ impl Query {
         Selector::parse(self.get("labelSelector"), self.get("fieldSelector"), resource.fields)
     }
 
-    /// At most so many objects; 0 and less are no limit.
+    /// Returns the limit; none for 0 and less.
     pub(super) fn limit(&self) -> Result<Option<usize>, ApiError> {
         let text = self.get("limit");
         if text.is_empty() {
@@ -135,7 +136,7 @@ impl Query {
         Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0))
     }
 
-    /// How much of an object is in the rows of a table.
+    /// Returns how much of an object the rows of a table contain.
     pub(super) fn include_object(&self) -> Result<Include, ApiError> {
         match self.get("includeObject") {
             "" | "Metadata" => Ok(Include::Metadata),
@@ -149,7 +150,7 @@ impl Query {
         }
     }
 
-    /// Refuses wishes of a list that contradict each other.
+    /// Rejects contradicting parameters of a list.
     pub(super) fn check_list(&self) -> Result<(), ApiError> {
         let (version, wanted) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
         let mut causes = Vec::new();
@@ -174,7 +175,7 @@ impl Query {
         Options::List.refuse(causes)
     }
 
-    /// Refuses wishes of a watch that contradict each other.
+    /// Rejects contradicting parameters of a watch.
     pub(super) fn check_watch(&self) -> Result<(), ApiError> {
         let wanted = self.get("resourceVersionMatch");
         let has_wish = self.0.contains_key("sendInitialEvents");
@@ -192,12 +193,12 @@ impl Query {
         Options::List.refuse(causes)
     }
 
-    /// Whether a list is to be of exactly the revision that is asked for.
+    /// Returns true if a list must have exactly the given resource version.
     pub(super) fn wants_exact_version(&self) -> bool {
         self.get("resourceVersionMatch") == "Exact"
     }
 
-    /// Where the rest of a list begins, and the revision at which the list does.
+    /// Returns the start of the rest of a list, and the revision at which the list began.
     pub(super) fn continue_after(&self, resource: &Resource) -> Result<Option<(Key, u64)>, ApiError> {
         let token = self.get("continue");
         if token.is_empty() {
@@ -212,7 +213,7 @@ impl Query {
         Ok(Some((after, revision)))
     }
 
-    /// From which revision on; none from the state as it is.
+    /// Returns the resource version; none for the current state.
     pub(super) fn resource_version(&self) -> Result<Option<u64>, ApiError> {
         match self.get("resourceVersion") {
             "" | "0" => Ok(None),
@@ -223,7 +224,7 @@ impl Query {
         }
     }
 
-    /// Whether a watch is to begin with what is there; none where the query does not say it.
+    /// Returns whether a watch begins with the existing objects; none if the query does not say.
     pub(super) fn initial_events(&self) -> Option<bool> {
         self.0.contains_key("sendInitialEvents").then(|| self.flag("sendInitialEvents"))
     }
@@ -232,15 +233,24 @@ impl Query {
         self.flag("allowWatchBookmarks")
     }
 
-    /// How long a watch lasts; 0 and nothing are for ever.
-    pub(super) fn timeout(&self) -> Option<Duration> {
-        self.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
+    /// Returns the timeout of a watch; none for 0 or an absent value.
+    pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
+        let text = self.get("timeoutSeconds");
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let seconds = text.parse::<i64>().ok().filter(|seconds| (0..=TIMEOUT_SECONDS).contains(seconds));
+        let Some(seconds) = seconds else {
+            let why = format!("must be a whole number between 0 and {TIMEOUT_SECONDS}");
+            return Err(bad(format!("timeoutSeconds: Invalid value: {text:?}: {why}")));
+        };
+        Ok(u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs))
     }
 }
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// The text that a client gives back to get the rest of a list that began at a revision.
+/// Returns the token with which a client continues a list that began at a revision.
 pub(super) fn continue_token(after: &Key, revision: u64) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("{revision}/{}/{}", after.namespace, after.name))
 }

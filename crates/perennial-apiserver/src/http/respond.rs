@@ -1,45 +1,36 @@
-//! Responses: objects, tables, or only metadata, as the client prefers.
+//! Responses: objects, tables, or only metadata, as the client requests.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::query::{Query, continue_token};
-use crate::api::{List, Written};
+use super::query::Query;
+use crate::api::Written;
 use crate::resource::Resource;
 use crate::status::{ApiError, Reason};
-use crate::store::Key;
 use crate::table::{self, Include};
 
-/// In which form a client wants objects.
+/// The format of objects in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// As they are.
+    /// Whole objects.
     Object,
-    /// As a table, with ages as of this instant.
+    /// A table, with ages at this instant.
     Table(Timestamp, Include),
-    /// Only their metadata, of one object or of many.
+    /// Only the metadata, of one object or of a list.
     Metadata(Of),
 }
 
-/// What a client expects metadata of.
+/// Whether a client expects metadata of one object or of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     One,
     Many,
 }
 
-/// What a list has not told.
-pub(super) struct Rest<'l> {
-    /// The last object that it has told.
-    pub(super) after: &'l Key,
-    /// How many there are, where that is known.
-    pub(super) count: Option<usize>,
-}
-
 impl Shape {
-    /// The first form in the Accept header that we have.
+    /// Returns the first supported format of the Accept header.
     pub(super) fn wanted(request: &Request<Body>, query: &Query, now: Timestamp) -> Result<Shape, ApiError> {
         let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
         for media in accept.split(',').map(str::trim) {
@@ -58,7 +49,7 @@ impl Shape {
         Ok(Shape::Object)
     }
 
-    /// Refuses metadata of many where one object is asked for.
+    /// Rejects a request for list metadata on one object.
     pub(super) fn check_one(self, resource: &Resource) -> Result<(), ApiError> {
         if self != Shape::Metadata(Of::Many) {
             return Ok(());
@@ -68,7 +59,7 @@ impl Shape {
         Err(ApiError::new(Reason::NotAcceptable, why))
     }
 
-    /// Refuses metadata of one object where many are asked for.
+    /// Rejects a request for object metadata on a list.
     pub(super) fn check_list(self, resource: &Resource) -> Result<(), ApiError> {
         if self != Shape::Metadata(Of::One) {
             return Ok(());
@@ -78,7 +69,7 @@ impl Shape {
         Err(ApiError::new(Reason::NotAcceptable, why))
     }
 
-    /// An object in this form.
+    /// Returns an object in this format.
     pub(super) fn form(self, resource: &Resource, object: &Value) -> Value {
         match self {
             Shape::Object => object.clone(),
@@ -88,9 +79,41 @@ impl Shape {
             Shape::Metadata(_) => metadata_only(object),
         }
     }
+
+    /// Returns the start of a list in this format, up to its first object.
+    pub(super) fn list_head(self, resource: &Resource, metadata: &Value) -> String {
+        let (value, items) = match self {
+            Shape::Table(now, include) => (table::table(resource, &[], metadata, now, include), "rows"),
+            Shape::Object => {
+                let kind = format!("{}List", resource.kind);
+                (
+                    json!({"kind": kind, "apiVersion": resource.api_version(), "metadata": metadata, "items": []}),
+                    "items",
+                )
+            }
+            Shape::Metadata(_) => {
+                let (kind, version) = ("PartialObjectMetadataList", "meta.k8s.io/v1");
+                (json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": []}), "items")
+            }
+        };
+        let mut text = value.to_string();
+        debug_assert!(text.ends_with(&format!("\"{items}\":[]}}")), "{text}");
+        // Without the end, which comes after the last object.
+        text.truncate(text.len() - 2);
+        text
+    }
+
+    /// Returns an object of a list in this format.
+    pub(super) fn list_item(self, resource: &Resource, object: Value) -> Value {
+        match self {
+            Shape::Table(now, include) => table::row(resource, &object, now, include),
+            Shape::Object => as_item(resource, object),
+            Shape::Metadata(_) => metadata_only(&object),
+        }
+    }
 }
 
-/// Sends JSON.
+/// Returns a JSON response.
 pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     *response.status_mut() = axum::http::StatusCode::from_u16(code).unwrap_or_default();
@@ -98,21 +121,25 @@ pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
     response
 }
 
-/// Sends why something is refused.
+/// Returns the response for an error.
 pub(crate) fn refusal(error: &ApiError) -> Response<Body> {
-    json(error.code, &error.to_status())
+    let mut response = json(error.code, &error.to_status());
+    if error.reason == Reason::TooManyRequests {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 pub(super) fn respond(resource: &Resource, shape: Shape, object: &Value) -> Response<Body> {
     json(200, &shape.form(resource, object))
 }
 
-/// Sends what was written, with what the caller should know.
+/// Returns the response to a write, with its warnings.
 pub(super) fn written(resource: &Resource, shape: Shape, written: &Written) -> Response<Body> {
     let code = if written.is_new { 201 } else { 200 };
     let mut response = json(code, &shape.form(resource, &written.object));
     for warning in &written.warnings {
-        // RFC 7234 section 5.5: 299 is a warning that stays.
+        // RFC 7234 section 5.5: 299 is a persistent warning.
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append(header::WARNING, value);
@@ -121,35 +148,8 @@ pub(super) fn written(resource: &Resource, shape: Shape, written: &Written) -> R
     response
 }
 
-pub(super) fn list(resource: &Resource, shape: Shape, list: &List, rest: Option<Rest<'_>>) -> Response<Body> {
-    let mut metadata = json!({"resourceVersion": list.revision.to_string()});
-    if let Some(rest) = rest {
-        metadata["continue"] = continue_token(rest.after, list.revision).into();
-        if let Some(count) = rest.count {
-            metadata["remainingItemCount"] = count.into();
-        }
-    }
-    let value = match shape {
-        Shape::Table(now, include) => table::table(resource, &list.items, &metadata, now, include),
-        Shape::Object => json!({
-            "kind": format!("{}List", resource.kind),
-            "apiVersion": resource.api_version(),
-            "metadata": metadata,
-            "items": list.items.iter().map(|item| as_item(resource, item)).collect::<Vec<_>>(),
-        }),
-        Shape::Metadata(_) => json!({
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata,
-            "items": list.items.iter().map(metadata_only).collect::<Vec<_>>(),
-        }),
-    };
-    json(200, &value)
-}
-
-/// Of built-in objects the list says what they are; custom resources say it themselves, too.
-fn as_item(resource: &Resource, object: &Value) -> Value {
-    let mut item = object.clone();
+/// The items of built-in lists have no kind; custom resources keep theirs.
+fn as_item(resource: &Resource, mut item: Value) -> Value {
     if resource.schema.is_none()
         && let Some(fields) = item.as_object_mut()
     {

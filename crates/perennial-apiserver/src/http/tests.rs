@@ -1,5 +1,6 @@
-//! Requests as clients send them, and what they get.
+//! Requests as clients send them, and the responses.
 
+mod limits;
 mod rules;
 
 use axum::body::to_bytes;
@@ -51,7 +52,7 @@ async fn shop() -> Router {
 }
 
 #[tokio::test]
-async fn an_object_goes_there_and_back() {
+async fn an_object_round_trips_over_http() {
     let service = shop().await;
     let made = post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
     assert_eq!(made.code, 201);
@@ -66,7 +67,7 @@ async fn an_object_goes_there_and_back() {
 }
 
 #[tokio::test]
-async fn a_client_gets_the_form_that_it_prefers() {
+async fn a_client_gets_the_format_of_its_accept_header() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v", "l": "w"}})).await;
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1,application/json";
@@ -101,7 +102,7 @@ async fn patches_are_of_three_kinds() {
 
 const APPLY: (&str, &str) = ("content-type", "application/apply-patch+yaml");
 
-/// Who owns what of an object: `one Apply {"f:data":…}`.
+/// Returns the field owners of an object: `one Apply {"f:data":…}`.
 fn owners(object: &Value) -> Vec<String> {
     let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -109,7 +110,7 @@ fn owners(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_applied_is_made_and_then_merged() {
+async fn an_apply_creates_an_object_and_then_merges() {
     let service = shop().await;
     let one = format!("{MAPS}/a");
     let body = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data});
@@ -142,7 +143,7 @@ async fn yaml_can_be_applied() {
 }
 
 #[tokio::test]
-async fn a_writer_owns_what_it_wrote_and_an_applier_must_not_take_it() {
+async fn a_writer_owns_its_fields_and_an_apply_of_them_conflicts() {
     let service = shop().await;
     let agent = [("user-agent", "kubectl/v1.36.0 (linux/amd64)")];
     let made = send(&service, "POST", MAPS, &agent, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
@@ -175,7 +176,7 @@ async fn a_long_list_is_continued() {
     assert_eq!(get(&service, &format!("{MAPS}?continue=!")).await.code, 400);
 }
 
-/// The next events of a watch.
+/// Returns the next events of a watch.
 async fn events(response: Response<Body>, count: usize) -> Vec<(String, String)> {
     use futures_util::StreamExt;
     let mut lines = response.into_body().into_data_stream();
@@ -199,7 +200,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_watch_tells_what_changes_after_a_version() {
+async fn a_watch_sends_changes_after_a_resource_version() {
     let service = shop().await;
     let made = post(&service, MAPS, json!({"metadata": {"name": "a"}})).await.value;
     let version = made["metadata"]["resourceVersion"].as_str().unwrap();
@@ -213,7 +214,7 @@ async fn a_watch_tells_what_changes_after_a_version() {
 }
 
 #[tokio::test]
-async fn a_watch_without_a_version_begins_with_what_is_there() {
+async fn a_watch_without_a_resource_version_begins_with_the_existing_objects() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     assert_eq!(events(watch(&service, "").await, 1).await, pairs(&[("ADDED", "a")]));
@@ -222,7 +223,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there() {
 }
 
 #[tokio::test]
-async fn what_leaves_a_selection_is_deleted_for_its_watcher() {
+async fn an_object_that_leaves_the_selection_is_deleted_for_its_watcher() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a", "labels": {"app": "web"}}})).await;
     let response = watch(&service, "labelSelector=app%3Dweb").await;
@@ -235,7 +236,7 @@ async fn what_leaves_a_selection_is_deleted_for_its_watcher() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_is_told_how_far_it_came() {
+async fn a_quiet_watch_gets_bookmarks() {
     let environment = environment().with_bookmarks(std::time::Duration::from_secs(60));
     let service = router(Arc::new(Api::new(Store::memory(), environment)));
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
@@ -274,7 +275,7 @@ async fn a_watch_ends_in_time() {
 }
 
 #[tokio::test]
-async fn the_api_says_what_it_has() {
+async fn discovery_lists_the_resources() {
     let service = service();
     assert_eq!(get(&service, "/api").await.value["versions"], json!(["v1"]));
     let groups = get(&service, "/apis").await.value;
@@ -289,7 +290,7 @@ async fn the_api_says_what_it_has() {
 }
 
 #[tokio::test]
-async fn a_refused_write_says_why() {
+async fn a_rejected_write_names_the_reason() {
     let service = shop().await;
     let wrong = post(&service, MAPS, json!({"metadata": {"name": "A"}})).await;
     assert_eq!((wrong.code, &wrong.value["details"]["causes"][0]["field"]), (422, &json!("metadata.name")));
@@ -298,7 +299,7 @@ async fn a_refused_write_says_why() {
 }
 
 #[tokio::test]
-async fn discovery_comes_in_one_answer_for_who_asks() {
+async fn discovery_is_aggregated_on_request() {
     let service = service();
     let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     let request = Request::builder().uri("/apis").header("accept", accept).body(Body::empty()).unwrap();
@@ -325,7 +326,7 @@ async fn every_kind_is_in_an_openapi_document() {
 }
 
 #[tokio::test]
-async fn who_watches_from_the_end_of_a_long_list_misses_nothing() {
+async fn a_watch_from_the_end_of_a_long_list_misses_nothing() {
     let service = shop().await;
     for name in ["b", "d", "f", "h"] {
         post(&service, MAPS, json!({"metadata": {"name": name}})).await;
@@ -342,14 +343,14 @@ async fn who_watches_from_the_end_of_a_long_list_misses_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_watches_from_a_version_that_there_never_was() {
+async fn a_watch_from_a_future_resource_version_is_rejected() {
     let service = shop().await;
     let refused = get(&service, &format!("{MAPS}?watch=true&resourceVersion=99999")).await;
     assert_eq!((refused.code, &refused.value["reason"]), (504, &json!("Timeout")));
 }
 
 #[tokio::test]
-async fn a_review_of_nothing_is_refused() {
+async fn a_review_without_an_object_is_rejected() {
     let service = service();
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     for wrong in [json!([]), json!("x"), json!(5)] {
@@ -371,7 +372,7 @@ async fn a_watch_ends_with_the_definition_of_its_resource() {
 }
 
 #[tokio::test]
-async fn a_request_in_the_name_of_another_user_is_refused() {
+async fn a_request_with_impersonation_is_rejected() {
     let service = shop().await;
     for headers in [&[("Impersonate-User", "bob")][..], &[("Impersonate-User", "bob"), ("Impersonate-Group", "staff")]]
     {
@@ -386,13 +387,13 @@ async fn a_request_in_the_name_of_another_user_is_refused() {
     }
     let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     assert_eq!(send(&service, "POST", review, &[("Impersonate-User", "bob")], json!({"spec": {}})).await.code, 403);
-    // What the server has is the same for everybody.
+    // Discovery is the same for all users.
     assert_eq!(send(&service, "GET", "/api/v1", &[("Impersonate-User", "bob")], Value::Null).await.code, 200);
     assert_eq!(get(&service, MAPS).await.code, 200);
 }
 
 #[tokio::test]
-async fn what_needs_a_node_is_refused_with_that_reason() {
+async fn a_request_that_needs_a_node_is_rejected_with_that_reason() {
     let service = shop().await;
     let pods = "/api/v1/namespaces/shop/pods";
     let spec = json!({"containers": [{"name": "c", "image": "example.test/web"}]});
@@ -420,7 +421,7 @@ async fn what_needs_a_node_is_refused_with_that_reason() {
             "{message}"
         );
     }
-    // kubectl asks for it only where it is listed.
+    // kubectl asks for it only if it is listed.
     let listed = get(&service, "/apis/apps/v1").await.value;
     let is_scale =
         |it: &&Value| it["name"] == "deployments/scale" && it["group"] == "autoscaling" && it["kind"] == "Scale";
@@ -428,7 +429,7 @@ async fn what_needs_a_node_is_refused_with_that_reason() {
 }
 
 #[tokio::test]
-async fn a_pod_keeps_the_phase_that_somebody_reports() {
+async fn a_pod_keeps_its_reported_phase() {
     let service = shop().await;
     let pods = "/api/v1/namespaces/shop/pods";
     post(&service, pods, json!({"metadata": {"name": "web"}, "spec": {"nodeName": "n"}})).await;
@@ -457,7 +458,7 @@ async fn fields_of_built_in_and_custom_kinds_are_explained() {
     assert_eq!(schemas["K"]["x-kubernetes-group-version-kind"][0]["kind"], "ConfigMap");
     assert!(schemas["K"]["properties"]["data"].is_object() && schemas[meta].is_object());
     assert!(schemas.get("Other").is_none(), "nothing refers to it");
-    // A document may be kept under its hash, and under no other address.
+    // A document may be cached only under the address with its hash.
     let cached = |uri: String| {
         let service = service.clone();
         async move {

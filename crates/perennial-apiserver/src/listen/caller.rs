@@ -1,4 +1,4 @@
-//! Who calls: what a caller shows, and who it is then.
+//! Authentication: the credentials of a caller, and its user.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,50 +9,50 @@ use futures_util::future::{BoxFuture, ready};
 use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
-/// Somebody who was let in. Every request that came with credentials has it in its extensions.
+/// An authenticated user. Every request with credentials has it in its extensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, such as `system:admin`.
     pub name: String,
     /// The groups, such as `system:masters`.
     pub groups: Vec<String>,
-    /// What tells it apart from somebody who had the same name before.
+    /// What distinguishes it from an earlier user with the same name.
     pub uid: Option<String>,
-    /// What else an authenticator knows, such as the scopes of a token.
+    /// Other facts of the authenticator, such as the scopes of a token.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What a caller shows.
+/// The credentials of a caller.
 #[derive(Clone, Copy)]
 pub struct Presented<'a> {
-    /// Its certificate, and behind it whatever else it sent. TLS has verified the first one when the connection began, and
-    /// that the caller has its key. Empty where it showed none.
+    /// Its certificate, and the certificates that it sent after it. TLS has verified the first one, and that the caller has
+    /// its key, when the connection began. Empty without a certificate.
     pub certificates: &'a [CertificateDer<'static>],
     /// Its bearer token.
     pub token: Option<&'a str>,
 }
 
-/// Says who a caller is.
+/// Authenticates callers.
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who it is, if its credentials are good. It is asked for every request, not once for a connection: so a certificate
-    /// that has expired meanwhile, or a token that was withdrawn, can be refused here.
+    /// Returns the user, if the credentials are valid. This is called for every request, not once per connection. So it can reject a
+    /// certificate that has expired since, or a revoked token.
     fn authenticate<'a>(&'a self, presented: &'a Presented<'_>) -> BoxFuture<'a, Option<User>>;
 }
 
-/// Knows callers by their tokens.
+/// Authenticates callers by their tokens.
 #[derive(Default)]
 pub struct Tokens(Vec<(Zeroizing<String>, User)>);
 
 impl Tokens {
-    /// Lets in whoever has one of these.
+    /// Accepts callers with one of these tokens.
     pub fn new(tokens: impl IntoIterator<Item = (Zeroizing<String>, User)>) -> Tokens {
         Tokens(tokens.into_iter().collect())
     }
 
-    /// Whose token it is.
+    /// Returns the user of a token.
     pub fn owner(&self, presented: &Presented<'_>) -> Option<User> {
         let token = presented.token?.as_bytes();
-        // All are compared, each in constant time: how long it takes tells at most the length of one.
+        // All tokens are compared, each in constant time: the duration reveals at most the length of a token.
         let is_same = |known: &str| verify_slices_are_equal(known.as_bytes(), token).is_ok();
         let found = self.0.iter().fold(None, |found, (known, user)| if is_same(known) { Some(user) } else { found });
         found.cloned()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_as_a_real_server_does() {
+    fn a_token_is_parsed_like_in_kubernetes() {
         assert_eq!(token_in("Bearer abc").as_deref(), Some("abc"));
         assert_eq!(token_in("bearer  abc ").as_deref(), Some("abc"));
         for none in ["Bearer", "Bearer ", "abc", "Basic abc", "Bearerabc", ""] {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_who_it_is_and_is_never_printed() {
+    fn a_token_identifies_its_user_and_is_never_printed() {
         let user = |name: &str| User { name: name.to_owned(), ..User::default() };
         let secret = |text: &str| Zeroizing::new(text.to_owned());
         let tokens = Tokens::new([(secret("s3cret"), user("one")), (secret("s3crey"), user("two"))]);

@@ -1,12 +1,14 @@
-//! The API on a socket: TLS only, every caller known, and everything bounded.
+//! The API on a TLS socket. Every caller is authenticated, and everything is limited.
 //!
-//! Whoever starts it gives the listener and says when to stop; it gives the certificates and says who a caller is, too.
-//! Here is only what any server needs: who is let in, how many at once, and for how long.
+//! The program that starts the server passes the listener, the certificates, the authenticator and the shutdown signal. This
+//! module has only what every server needs: authentication, and the limits of connections and time.
 
 mod caller;
 mod connection;
 mod gate;
 mod limits;
+mod places;
+mod refuse;
 mod tls;
 
 use std::fmt;
@@ -17,7 +19,7 @@ use std::time::Duration;
 use axum::Router;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -28,21 +30,22 @@ pub use tls::{TlsError, server_config};
 
 use connection::Connections;
 use gate::Gate;
+use places::Places;
 
-/// How a listener serves.
+/// The settings of a listener.
 #[derive(Clone)]
 pub struct Settings {
-    /// What TLS serves with, such as [`server_config`] makes it. A connection takes what is here when it begins, so that a
-    /// new certificate, or new CAs of clients, need no restart and end no connection.
+    /// The TLS configuration, for example from [`server_config`]. A connection uses the value at its start, so that a new
+    /// certificate or new client CAs need no restart and end no connection.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
-    /// Who a caller is.
+    /// The authenticator.
     pub authenticator: Arc<dyn Authenticator>,
-    /// How much of everything.
+    /// The limits.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// With the usual limits.
+    /// Returns settings with the default limits.
     pub fn new(tls: watch::Receiver<Arc<ServerConfig>>, authenticator: impl Authenticator) -> Settings {
         Settings { tls, authenticator: Arc::new(authenticator), limits: Limits::default() }
     }
@@ -54,29 +57,33 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Serves until `shutdown`. Then it accepts nothing more, ends watches, lets requests finish for a while, and returns.
+/// Serves until `shutdown`. Then it accepts no more connections, ends watches, lets requests finish for a while, and returns.
 ///
-/// Who drops it ends everything at once.
+/// Dropping the future ends everything at once.
 pub async fn serve(listener: TcpListener, app: Router, settings: Settings, shutdown: impl Future<Output = ()>) {
     let Settings { tls, authenticator, limits } = settings;
     let (stop, stopping) = watch::channel(false);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.connections);
     let gate = Arc::new(Gate::new(app, authenticator, limits.clone(), stopping.clone()));
     let connections = Connections::new(gate, &limits, stopping);
     let mut open = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
-    loop {
-        tokio::select! {
+    'serving: loop {
+        let stream = tokio::select! {
             () = &mut shutdown => break,
-            (stream, place) = accept(&listener, &places) => {
-                let connection = connections.clone().serve(stream, tls.borrow().clone());
-                open.spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
+            stream = accept(&listener) => stream,
+            Some(_) = open.join_next() => continue,
+        };
+        // An accepted connection waits for its place: others may have to end first.
+        let mut place = std::pin::pin!(places.take());
+        let place = loop {
+            tokio::select! {
+                () = &mut shutdown => break 'serving,
+                place = &mut place => break place,
+                Some(_) = open.join_next() => {}
             }
-            Some(_) = open.join_next() => {}
-        }
+        };
+        open.spawn(connections.clone().serve(stream, tls.borrow().clone(), place));
     }
     drop(listener);
     stop.send_replace(true);
@@ -87,15 +94,14 @@ pub async fn serve(listener: TcpListener, app: Router, settings: Settings, shutd
     }
 }
 
-/// The next connection, once there is a place for one: until then clients wait, in the queue that the system keeps.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
-    let place = places.clone().acquire_owned().await.expect("this semaphore is never closed");
+/// Returns the next connection. Further ones wait in the queue of the system.
+async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, place),
+            Ok((stream, _)) => return stream,
             Err(error) => {
                 debug!(%error, "accepting failed");
-                // A client that is gone already is no trouble; without file descriptors, asking again at once is.
+                // A client that is already gone is harmless; without file descriptors, an immediate retry would loop.
                 if !is_about_the_client(&error) {
                     sleep(Duration::from_secs(1)).await;
                 }
@@ -109,8 +115,8 @@ fn is_about_the_client(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Waits until everything is to end.
+/// Waits until the server stops.
 async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // Without a sender the server is gone, and everything ends as well.
+    // Without a sender the server is gone, and everything ends too.
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

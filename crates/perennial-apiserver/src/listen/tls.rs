@@ -1,4 +1,4 @@
-//! TLS as an API server has it.
+//! The TLS configuration of the API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
 
-/// TLS cannot serve with what it was given.
+/// Why TLS cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The certificate or its key.
+    /// The certificate or its key is invalid.
     #[error("TLS cannot serve with this certificate and key")]
     Serving(#[source] rustls::Error),
-    /// A CA of clients.
+    /// A client CA is invalid.
     #[error("TLS cannot verify clients with these CAs")]
     ClientCa(#[source] rustls::Error),
-    /// All CAs of clients together.
+    /// The set of client CAs is invalid.
     #[error("TLS cannot verify clients with these CAs")]
     ClientCas(#[source] VerifierBuilderError),
 }
 
-/// Serves with this certificate, and verifies clients that show one by these CAs, as of `now`.
+/// Returns a configuration with this certificate, which verifies client certificates by these CAs at the time `now`.
 ///
-/// TLS 1.2 or 1.3, with HTTP/2 or HTTP/1.1. A client may show no certificate, as it may have a token; without CAs, none
-/// is asked for. No session is resumed, because a certificate is not verified again then, and may have expired.
+/// TLS 1.2 or 1.3, with HTTP/2 or HTTP/1.1. A client certificate is optional, because the client may have a token; without
+/// CAs, none is requested. Sessions are not resumed: a resumed session would not verify the certificate again, which may have expired.
 pub fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -55,14 +55,14 @@ pub fn server_config(
     Ok(config)
 }
 
-/// HTTP/2 as TLS agrees on it (RFC 9113 section 3.1).
+/// HTTP/2 in ALPN (RFC 9113 section 3.1).
 pub(super) const HTTP_2: &[u8] = b"h2";
 
 struct Clock<F>(F);
 
 impl<F: Fn() -> Timestamp + Send + Sync> TimeProvider for Clock<F> {
     fn current_time(&self) -> Option<UnixTime> {
-        // Without a time, TLS refuses every certificate.
+        // Without a time, TLS rejects every certificate.
         let seconds = u64::try_from((self.0)().as_second()).ok()?;
         Some(UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
     }

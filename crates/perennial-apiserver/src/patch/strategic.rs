@@ -1,10 +1,13 @@
 //! Strategic merge patch: like a merge patch, but lists of objects are merged by a key of theirs.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Map, Value};
 
+use crate::deadline;
 use crate::status::{ApiError, Reason};
 
-/// By which field the entries of a list are told apart, and of which objects. The built-in types have these.
+/// The key fields of lists in built-in types.
 const MERGE_KEYS: &[(&str, &str)] = &[
     ("containers", "name"),
     ("initContainers", "name"),
@@ -32,7 +35,7 @@ const RETAIN: &str = "$retainKeys";
 const ORDER: &str = "$setElementOrder/";
 const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
 
-/// Changes an object as the patch says.
+/// Applies a patch to an object.
 pub(crate) fn strategic(object: &mut Value, patch: &Value) -> Result<(), ApiError> {
     let (Some(object), Some(patch)) = (object.as_object_mut(), patch.as_object()) else {
         return Err(wrong("the patch must be an object"));
@@ -54,30 +57,52 @@ fn merge_maps(object: &mut Map<String, Value>, patch: &Map<String, Value>) -> Re
         .filter_map(|key| key.strip_prefix(ORDER))
         .filter_map(|field| Some((field.to_owned(), object.get(field)?.clone())))
         .collect();
+    let mut gone = HashSet::new();
     for (key, value) in patch.iter().filter(|(key, _)| !key.starts_with('$')) {
-        merge_field(object, key, value)?;
+        if merge_field(object, key, value)? == Left::Nothing {
+            gone.insert(key.as_str());
+        }
     }
+    remove_all(object, &gone);
+    gone.clear();
     for (key, value) in patch.iter().filter(|(key, _)| key.starts_with('$')) {
-        directive(object, &before, key, value)?;
+        gone.extend(directive(object, &before, key, value)?);
     }
+    remove_all(object, &gone);
     Ok(())
 }
 
-fn merge_field(object: &mut Map<String, Value>, key: &str, value: &Value) -> Result<(), ApiError> {
+/// What a patch leaves of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    Something,
+    Nothing,
+}
+
+/// Removes fields, all at once: removing each separately would move all fields after it.
+fn remove_all(object: &mut Map<String, Value>, gone: &HashSet<&str>) {
+    if !gone.is_empty() {
+        object.retain(|field, _| !gone.contains(field.as_str()));
+    }
+}
+
+/// Merges one field. If nothing is left of it, the caller removes it.
+fn merge_field(object: &mut Map<String, Value>, key: &str, value: &Value) -> Result<Left, ApiError> {
+    deadline::check()?;
     match (object.get_mut(key), value) {
-        (_, Value::Null) => drop(object.shift_remove(key)),
+        (_, Value::Null) => return Ok(Left::Nothing),
         (_, Value::Object(patch)) if patch.get(DIRECTIVE).and_then(Value::as_str) == Some("delete") => {
-            object.shift_remove(key);
+            return Ok(Left::Nothing);
         }
         (Some(Value::Object(old)), Value::Object(patch)) => merge_maps(old, patch)?,
         (Some(Value::Array(old)), Value::Array(patch)) => {
             merge_lists(old, key, patch)?;
-            // Nothing is left of a list whose entries the patch deleted; one that is given as empty is another matter.
+            // A list whose entries were all deleted by the patch is removed; a list that is given as empty stays.
             if old.is_empty() && !patch.is_empty() {
-                object.shift_remove(key);
+                return Ok(Left::Nothing);
             }
         }
-        // Where there was nothing, what the patch adds is merged into nothing.
+        // A new field is merged into an empty one.
         (_, Value::Object(patch)) => {
             let mut new = Map::new();
             merge_maps(&mut new, patch)?;
@@ -92,31 +117,32 @@ fn merge_field(object: &mut Map<String, Value>, key: &str, value: &Value) -> Res
         }
         (_, plain) => drop(object.insert(key.to_owned(), plain.clone())),
     }
-    Ok(())
+    Ok(Left::Something)
 }
 
-fn directive(
+/// Follows a directive. Returns the field of which nothing is left, if any.
+fn directive<'p>(
     object: &mut Map<String, Value>,
     before: &Map<String, Value>,
-    key: &str,
+    key: &'p str,
     value: &Value,
-) -> Result<(), ApiError> {
+) -> Result<Option<&'p str>, ApiError> {
     if key == DIRECTIVE {
         return match value.as_str() {
-            Some("merge" | "replace" | "delete") => Ok(()),
+            Some("merge" | "replace" | "delete") => Ok(None),
             _ => Err(wrong(&format!("{DIRECTIVE} is {value}; accepted are \"merge\", \"replace\" and \"delete\""))),
         };
     }
     let list = || value.as_array().ok_or_else(|| wrong(&format!("{key} must be a list")));
     if key == RETAIN {
-        let kept = list()?;
-        object.retain(|field, _| kept.iter().any(|kept| kept.as_str() == Some(field)));
+        let kept: HashSet<&str> = list()?.iter().filter_map(Value::as_str).collect();
+        object.retain(|field, _| kept.contains(field.as_str()));
     } else if let Some(field) = key.strip_prefix(DELETE_VALUES) {
-        let gone = list()?;
+        let gone: HashSet<&Value> = list()?.iter().collect();
         if let Some(Value::Array(values)) = object.get_mut(field) {
             values.retain(|value| !gone.contains(value));
             if values.is_empty() {
-                object.shift_remove(field);
+                return Ok(Some(field));
             }
         }
     } else if let Some(field) = key.strip_prefix(ORDER) {
@@ -127,9 +153,9 @@ fn directive(
             *values = in_order(std::mem::take(values), order, before, by);
         }
     } else {
-        return Err(wrong(&format!("{key} is no directive")));
+        return Err(wrong(&format!("{key} is not a directive")));
     }
-    Ok(())
+    Ok(None)
 }
 
 fn merge_lists(old: &mut Vec<Value>, field: &str, patch: &[Value]) -> Result<(), ApiError> {
@@ -140,11 +166,8 @@ fn merge_lists(old: &mut Vec<Value>, field: &str, patch: &[Value]) -> Result<(),
     }
     if MERGED_SETS.contains(&field) {
         let before = old.clone();
-        for value in patch {
-            if !old.contains(value) {
-                old.push(value.clone());
-            }
-        }
+        let mut found: HashSet<&Value> = before.iter().collect();
+        old.extend(patch.iter().filter(|value| found.insert(value)).cloned());
         *old = in_order(std::mem::take(old), patch, &before, None);
         return Ok(());
     }
@@ -153,50 +176,126 @@ fn merge_lists(old: &mut Vec<Value>, field: &str, patch: &[Value]) -> Result<(),
         return Ok(());
     };
     let before = old.clone();
+    let mut entries = Entries::new(std::mem::take(old), by);
     for entry in patch {
+        deadline::check()?;
         let Some(changes) = entry.as_object() else { return Err(wrong(&format!("{field} must hold objects"))) };
         let Some(key) = entry.get(by) else { return Err(wrong(&format!("an entry of {field} lacks {by}"))) };
-        let found = old.iter().position(|old| old.get(by) == Some(key));
-        match (found, entry[DIRECTIVE] == "delete") {
-            (Some(position), true) => drop(old.remove(position)),
-            (None, true) => {}
-            (Some(position), false) => {
-                if let Some(entry) = old[position].as_object_mut() {
-                    merge_maps(entry, changes)?;
-                }
-            }
-            (None, false) => old.push(Value::Object(without_directives(changes))),
+        if entry[DIRECTIVE] == "delete" {
+            entries.delete(key);
+        } else {
+            entries.merge(key, changes)?;
         }
     }
-    *old = in_order(std::mem::take(old), patch, &before, Some(by));
+    *old = in_order(entries.left(), patch, &before, Some(by));
     Ok(())
 }
 
-/// Entries of a merged list: those that the patch names in its order, the others as they were before, and the two
-/// merged so that what was before another stays so. A new entry comes before what it cannot be compared with.
-fn in_order(merged: Vec<Value>, patch: &[Value], before: &[Value], by: Option<&str>) -> Vec<Value> {
-    let place = |list: &[Value], entry: &Value| {
-        list.iter().position(|other| by.map_or(other == entry, |by| other.get(by) == entry.get(by)))
-    };
-    let (mut named, others): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|entry| place(patch, entry).is_some());
-    named.sort_by_key(|entry| place(patch, entry));
-    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
-    let mut ordered = Vec::new();
-    while let (Some(name), Some(other)) = (named.peek(), others.peek()) {
-        let is_after = matches!((place(before, other), place(before, name)), (Some(left), Some(right)) if left < right);
-        ordered.extend(if is_after { others.next() } else { named.next() });
+/// The entries of a list by their key. Of several entries with the same key, the first is used.
+struct Entries<'k> {
+    by: &'k str,
+    /// None for a deleted entry.
+    slots: Vec<Option<Value>>,
+    places: HashMap<Value, VecDeque<usize>>,
+}
+
+impl<'k> Entries<'k> {
+    fn new(list: Vec<Value>, by: &'k str) -> Entries<'k> {
+        let mut entries = Entries { by, slots: Vec::with_capacity(list.len()), places: HashMap::new() };
+        list.into_iter().for_each(|entry| entries.push(entry));
+        entries
     }
-    ordered.extend(named.chain(others));
+
+    fn push(&mut self, entry: Value) {
+        if let Some(key) = entry.get(self.by) {
+            self.places.entry(key.clone()).or_default().push_back(self.slots.len());
+        }
+        self.slots.push(Some(entry));
+    }
+
+    fn delete(&mut self, key: &Value) {
+        if let Some(place) = self.places.get_mut(key).and_then(VecDeque::pop_front) {
+            self.slots[place] = None;
+        }
+    }
+
+    fn merge(&mut self, key: &Value, changes: &Map<String, Value>) -> Result<(), ApiError> {
+        let places = self.places.get_mut(key);
+        let Some((places, place)) = places.and_then(|places| places.front().copied().map(|place| (places, place)))
+        else {
+            self.push(Value::Object(without_directives(changes)));
+            return Ok(());
+        };
+        if let Some(Value::Object(entry)) = &mut self.slots[place] {
+            merge_maps(entry, changes)?;
+            // A directive may remove the key.
+            if entry.get(self.by) != Some(key) {
+                places.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    fn left(self) -> Vec<Value> {
+        self.slots.into_iter().flatten().collect()
+    }
+}
+
+/// Orders the entries of a merged list: those of the patch in its order, the others in their previous order, and both
+/// merged so that existing orders stay. A new entry comes before entries that it cannot be compared with.
+fn in_order(merged: Vec<Value>, patch: &[Value], before: &[Value], by: Option<&str>) -> Vec<Value> {
+    let (patch, before) = (Places::of(patch, by), Places::of(before, by));
+    let (mut named, mut others) = (Vec::new(), VecDeque::new());
+    for entry in merged {
+        let was = before.find(&entry);
+        match patch.find(&entry) {
+            Some(place) => named.push((place, was, entry)),
+            None => others.push_back((was, entry)),
+        }
+    }
+    named.sort_by_key(|(place, ..)| *place);
+    let mut ordered = Vec::new();
+    for (_, was, entry) in named {
+        let is_before = |other: Option<usize>| matches!((other, was), (Some(left), Some(right)) if left < right);
+        while let Some((_, other)) = others.pop_front_if(|(other, _)| is_before(*other)) {
+            ordered.push(other);
+        }
+        ordered.push(entry);
+    }
+    ordered.extend(others.into_iter().map(|(_, other)| other));
     ordered
 }
 
-/// By which field the entries of a list are told apart; none where the list is one value.
+/// The positions of list entries, by key or else by value: the first of equal ones.
+struct Places<'l> {
+    by: Option<&'l str>,
+    places: HashMap<Option<&'l Value>, usize>,
+}
+
+impl<'l> Places<'l> {
+    fn of(list: &'l [Value], by: Option<&'l str>) -> Places<'l> {
+        let mut places = HashMap::new();
+        for (place, entry) in list.iter().enumerate() {
+            places.entry(key_of(entry, by)).or_insert(place);
+        }
+        Places { by, places }
+    }
+
+    fn find(&self, entry: &Value) -> Option<usize> {
+        self.places.get(&key_of(entry, self.by)).copied()
+    }
+}
+
+fn key_of<'v>(entry: &'v Value, by: Option<&str>) -> Option<&'v Value> {
+    by.map_or(Some(entry), |by| entry.get(by))
+}
+
+/// Returns the key field of a list; none if the list is atomic.
 fn merge_key(field: &str, entries: &[Value]) -> Option<&'static str> {
     if !entries.iter().all(Value::is_object) {
         return None;
     }
-    // Ports of a container and of a Service have the same name.
+    // Ports of containers and of Services have the same field name.
     if field == "ports" {
         let of_container = entries.iter().any(|entry| entry.get("containerPort").is_some());
         return Some(if of_container { "containerPort" } else { "port" });
@@ -256,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_told_apart_by_what_they_are() {
+    fn ports_of_containers_and_services_have_different_keys() {
         check(
             json!({"ports": [{"port": 80, "name": "http"}]}),
             &json!({"ports": [{"port": 443}]}),
@@ -270,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lists_are_one_value_and_finalizers_a_set() {
+    fn other_lists_are_atomic_and_finalizers_are_a_set() {
         check(json!({"args": ["a", "b"]}), &json!({"args": ["c"]}), &json!({"args": ["c"]}));
         check(json!({"finalizers": ["a"]}), &json!({"finalizers": ["b", "a"]}), &json!({"finalizers": ["b", "a"]}));
         check(
@@ -281,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_comes_first_and_what_was_there_keeps_its_order() {
+    fn added_entries_come_first_and_existing_ones_keep_their_order() {
         let named = |names: &[&str]| json!({"env": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()});
         check(named(&["a", "b"]), &named(&["c"]), &named(&["c", "a", "b"]));
         check(named(&["a", "b"]), &named(&["b", "c"]), &named(&["a", "b", "c"]));
@@ -293,12 +392,27 @@ mod tests {
     }
 
     #[test]
-    fn a_list_whose_entries_are_deleted_goes() {
+    fn a_list_whose_entries_are_all_deleted_is_removed() {
         let delete = json!({"ownerReferences": [{"$patch": "delete", "uid": "1"}]});
         check(json!({"ownerReferences": [{"uid": "1"}]}), &delete, &json!({}));
         check(json!({}), &delete, &json!({}));
         check(json!({"finalizers": ["a"]}), &json!({"$deleteFromPrimitiveList/finalizers": ["a"]}), &json!({}));
         check(json!({"args": ["a"]}), &json!({"args": []}), &json!({"args": []}));
+    }
+
+    #[test]
+    fn the_first_of_entries_with_the_same_key_is_patched() {
+        let twice = json!({"env": [{"name": "a", "value": "1"}, {"name": "b"}, {"name": "a", "value": "2"}]});
+        let delete = json!({"name": "a", "$patch": "delete"});
+        let set = |value: &str| json!({"name": "a", "value": value});
+        check(twice.clone(), &json!({"env": [delete]}), &json!({"env": [set("2"), {"name": "b"}]}));
+        check(twice.clone(), &json!({"env": [delete, delete, delete]}), &json!({"env": [{"name": "b"}]}));
+        check(twice.clone(), &json!({"env": [set("3")]}), &json!({"env": [set("3"), set("2"), {"name": "b"}]}));
+        check(twice, &json!({"env": [delete, set("3")]}), &json!({"env": [set("3"), {"name": "b"}]}));
+        // An entry whose key a directive removes is not found any more.
+        let keyless = json!({"name": "a", "$retainKeys": ["value"], "value": "3"});
+        let patch = json!({"env": [keyless, {"name": "a", "value": "4"}]});
+        check(json!({"env": [set("1")]}), &patch, &json!({"env": [set("4"), {"value": "3"}]}));
     }
 
     #[test]
@@ -313,10 +427,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_patch_is_refused() {
+    fn an_invalid_patch_is_rejected() {
         let refused = |patch: Value| strategic(&mut json!({"a": 1, "env": []}), &patch).unwrap_err().message;
         assert!(refused(json!([])).ends_with("the patch must be an object"));
-        assert!(refused(json!({"$surprise": 1})).ends_with("$surprise is no directive"));
+        assert!(refused(json!({"$surprise": 1})).ends_with("$surprise is not a directive"));
         assert!(refused(json!({"$patch": "merge it"})).contains("accepted are"));
         assert!(refused(json!({"env": [{"value": "x"}]})).ends_with("an entry of env lacks name"));
     }

@@ -1,28 +1,28 @@
-//! The messages that can be read: the numbers of their fields, and what those hold.
+//! The supported messages: the numbers and types of their fields.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Holds {
     Text,
     Bool,
     Number,
-    /// JSON has them as base64.
+    /// Bytes, which JSON has as base64.
     Bytes,
-    /// To the second.
+    /// A time with a precision of seconds.
     Time,
-    /// To the microsecond.
+    /// A time with a precision of microseconds.
     MicroTime,
     Quantity,
     NumberOrText,
-    /// A message of nothing but texts, which JSON has as a list.
+    /// A message with a list of texts.
     Texts,
-    /// JSON in bytes.
+    /// Bytes with JSON.
     Json,
     Message(&'static str),
-    /// A message whose fields JSON has among those around it.
+    /// A message whose fields JSON has in the parent.
     Inline(&'static str),
     List(Box<Holds>),
     Map(Box<Holds>),
@@ -30,17 +30,17 @@ pub(super) enum Holds {
 
 #[derive(Debug)]
 pub(super) struct Field {
-    /// Its name in JSON.
+    /// The name in JSON.
     pub(super) name: &'static str,
     pub(super) holds: Holds,
-    /// Whether it says something when it is zero.
+    /// True if zero differs from absent.
     pub(super) keeps_zero: bool,
 }
 
 /// The fields of a message, by number.
 pub(super) type Message = BTreeMap<u64, Field>;
 
-/// A message by its name, which must be in the table.
+/// Returns a message by its name, which must be in the table.
 pub(super) fn message(name: &str) -> &'static Message {
     static TABLE: LazyLock<BTreeMap<&str, Message>> = LazyLock::new(|| table(include_str!("messages.txt")));
     TABLE.get(name).expect("every message that is named is in the table")
@@ -50,7 +50,7 @@ fn table(text: &'static str) -> BTreeMap<&'static str, Message> {
     let mut table: BTreeMap<&str, Message> = BTreeMap::new();
     let mut of = "";
     for line in text.lines().filter(|line| !line.starts_with('#')) {
-        // A line that begins with a space goes on with what the last one began.
+        // A line that starts with a space continues the previous one.
         let fields = match line.split_once(": ") {
             Some((name, fields)) => {
                 of = name;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::protobuf::KINDS;
 
-    /// Walks through everything that a message holds; panics at a name that is not in the table.
+    /// Walks through all types of a message; panics at a name that is not in the table.
     fn walk(name: &'static str, above: &[&str]) {
         assert!(!above.contains(&name), "{name} holds itself: bytes could be nested without an end");
         let above = [above, &[name]].concat();
@@ -114,9 +114,9 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_the_fields_that_objects_have() {
+    fn messages_have_the_same_fields_as_objects() {
         for (name, message) in table(include_str!("messages.txt")) {
-            // A message says what it is around itself, and JSON within.
+            // A message has its kind in the envelope, JSON has it inside.
             let Some(expected) = crate::builtin::fields::names(name) else { continue };
             let is_kind = KINDS.contains(&name);
             let expected = expected.into_iter().filter(|field| !is_kind || !["apiVersion", "kind"].contains(field));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn every_message_that_is_named_is_in_the_table_and_none_holds_itself() {
+    fn every_named_message_is_in_the_table_and_none_contains_itself() {
         KINDS.iter().for_each(|kind| walk(kind, &[]));
     }
 }

@@ -1,17 +1,17 @@
-//! The wire format of Protocol Buffers: numbered fields, one after the other.
+//! The wire format of Protocol Buffers: a sequence of numbered fields.
 
-/// What stands behind a field's number.
+/// The content of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// A number of a fixed size, which nothing that we read has.
+    /// A number of fixed size, which no supported message has.
     Fixed,
-    /// Nothing: it is not there.
+    /// Absent.
     Absent,
 }
 
-/// The bytes are no message.
+/// The bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken;
 

@@ -1,62 +1,62 @@
-//! What tables show of built-in resources.
+//! The table columns of built-in resources.
 
 use super::{Column, Source};
 
-/// What has to be made of several fields of an object.
+/// A cell with a text from several fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
-    /// When it was made, as an instant.
+    /// The creation time.
     CreatedAt,
-    /// Whether a node is ready, and takes pods.
+    /// Whether a node is ready and schedulable.
     NodeStatus,
-    /// What a node is there for, as its labels say it.
+    /// The roles of a node, from its labels.
     NodeRoles,
-    /// How many containers of a pod are ready, of how many.
+    /// The ready containers of a pod, and their number.
     PodReady,
-    /// What a pod does or fails at.
+    /// The status of a pod, or why it does not run.
     PodStatus,
-    /// How often the containers of a pod were started again.
+    /// The restarts of a pod's containers.
     PodRestarts,
-    /// How many pods of a deployment are ready, of how many.
+    /// The ready pods of a deployment, and their number.
     DeploymentReady,
     /// The names of the containers of a pod template.
     Containers,
     /// The images of the containers of a pod template.
     Images,
-    /// The labels that a deployment's pods have.
+    /// The pod labels of a deployment.
     DeploymentSelector,
-    /// The labels that a service's pods have.
+    /// The pod labels of a service.
     ServiceSelector,
-    /// Where a service can be reached from outside.
+    /// The external addresses of a service.
     ServiceAddresses,
     /// The ports of a service.
     ServicePorts,
-    /// For how long a certificate is requested.
+    /// The requested duration of a certificate.
     RequestedDuration,
-    /// What became of a request for a certificate.
+    /// The condition of a certificate request.
     RequestCondition,
-    /// Which role a binding is about.
+    /// The role of a binding.
     BoundRole,
-    /// Who serves an API.
+    /// The server of an API.
     ApiServer,
-    /// Whether an API is served.
+    /// Whether an API is available.
     ApiAvailable,
-    /// What an event is about.
+    /// The object of an event.
     EventObject,
-    /// What the event of `events.k8s.io` is about.
+    /// The object of an event of `events.k8s.io`.
     EventRegarding,
 }
 
-/// The columns of a resource.
+/// Returns the columns of a resource.
 pub(super) fn of(group: &str, kind: &str) -> Vec<Column> {
     let known = KNOWN.iter().find(|(of_group, of_kind, _)| *of_group == group && *of_kind == kind);
     let columns = known.map_or(AGE_ONLY, |(_, _, columns)| columns);
-    // An event is known by what it is about.
+    // An event has its object instead of a name.
     let name: &[Line] = if kind == "Event" { &[] } else { &[NAME] };
     name.iter().chain(columns).map(Line::column).collect()
 }
 
-/// A column in one line.
+/// A column as a constant.
 #[derive(Clone, Copy)]
 struct Line {
     name: &'static str,
@@ -65,7 +65,7 @@ struct Line {
     from: From,
 }
 
-/// A source of a column that a constant can have.
+/// A source of a column as a constant.
 #[derive(Clone, Copy)]
 enum From {
     Path(&'static str),
@@ -96,7 +96,7 @@ impl Line {
         }
     }
 
-    /// Only in wide tables.
+    /// Shows the column only in wide tables.
     const fn wide(self) -> Line {
         Line { priority: 1, ..self }
     }
@@ -139,10 +139,10 @@ const WEBHOOKS: &[Line] = &[count("Webhooks", &["webhooks"]), AGE];
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// By group and kind. Those that are not here have a name and an age.
+/// The columns by group and kind. Other kinds have a name and an age.
 const KNOWN: &[(&str, &str, &[Line])] = &[
     ("", "Namespace", &[path("Status", ".status.phase"), AGE]),
-    // The real server calls numbers of data a string, too.
+    // A Kubernetes API server also declares the number of data entries as a string.
     ("", "Secret", &[path("Type", ".type"), count("Data", &["data"]), AGE]),
     ("", "ConfigMap", &[count("Data", &["data", "binaryData"]), AGE]),
     (

@@ -1,51 +1,55 @@
-//! The file: SQLite with a write-ahead log, so that what was acknowledged survives a crash of the machine.
+//! The database file: SQLite with a write-ahead log, so that acknowledged writes survive a crash of the machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use tracing::{debug, warn};
 
-use super::{Change, Durable, Key, Stored};
+use super::{Change, CommitError, Durable, Key, Stored};
+use crate::limits::RESERVE_BYTES;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The file cannot be made or read.
+    /// The file cannot be created or read.
     #[error("cannot open {}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process has it open.
     #[error("{} is in use by another process", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// It is no database of ours.
+    /// It is not a database of this program.
     #[error("{} is not a database of this program: {why}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
 
 /// The version of the tables, in the file's header.
 const FORMAT: i64 = 1;
-/// `PRN1`: tells our files from other databases.
+/// `PRN1`: distinguishes our files from other databases.
 const APPLICATION: i64 = 0x5052_4e31;
 
 /// An open database.
 #[derive(Debug)]
 pub(super) struct Disk {
     connection: Connection,
+    /// A file that is deleted when the disk is full.
+    reserve: PathBuf,
 }
 
 impl Disk {
@@ -53,28 +57,29 @@ impl Disk {
     pub(super) fn open(path: &Path) -> Result<(Disk, BTreeMap<Key, Stored>, u64), OpenError> {
         create_private(path).map_err(|source| OpenError::File { path: path.to_owned(), source })?;
         let wrong = |error: rusqlite::Error| match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
-                OpenError::InUse { path: path.to_owned() }
-            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::InUse { path: path.to_owned() },
             _ => OpenError::Foreign { path: path.to_owned(), why: error.to_string() },
         };
         let connection = Connection::open(path).map_err(wrong)?;
-        // Whoever has it keeps it: there is nothing to wait for.
+        // Another process keeps the file open for long, so waiting does not help.
         connection.busy_timeout(std::time::Duration::ZERO).map_err(wrong)?;
-        let disk = Disk { connection };
+        let mut reserve = path.as_os_str().to_owned();
+        reserve.push("-reserve");
+        let mut disk = Disk { connection, reserve: reserve.into() };
         disk.prepare().map_err(wrong)?;
         disk.check_format(path, wrong)?;
         let objects = disk.objects().map_err(wrong)?;
         let revision = disk.revision().map_err(wrong)?;
+        disk.restore_reserve();
         Ok((disk, objects, revision))
     }
 
     fn prepare(&self) -> rusqlite::Result<()> {
-        // Nobody else may open it while we have it; and what is committed is on the disk.
+        // No other process may open it at the same time; and committed writes are on disk.
         self.connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
         self.connection.pragma_update(None, "journal_mode", "WAL")?;
         self.connection.pragma_update(None, "synchronous", "FULL")?;
-        // Small checkpoints often, rather than a long one now and then.
+        // Frequent small checkpoints instead of rare long ones.
         self.connection.pragma_update(None, "wal_autocheckpoint", 1000)?;
         // Takes the lock now, not at the first write.
         self.connection.execute_batch("BEGIN IMMEDIATE; COMMIT;")
@@ -89,11 +94,11 @@ impl Disk {
         }
         let (application, format) = (pragma("application_id")?, pragma("user_version")?);
         if application != APPLICATION {
-            let why = "it was made by another program".to_owned();
+            let why = "it was created by another program".to_owned();
             return Err(OpenError::Foreign { path: path.to_owned(), why });
         }
         if format != FORMAT {
-            let why = format!("it has format {format}, and this program knows format {FORMAT}");
+            let why = format!("it has format {format}, but this program supports format {FORMAT}");
             return Err(OpenError::Foreign { path: path.to_owned(), why });
         }
         Ok(())
@@ -164,12 +169,41 @@ impl Disk {
 }
 
 impl Durable for Disk {
-    fn commit(&mut self, changes: &[Change]) -> Result<(), String> {
-        self.try_commit(changes).map_err(|error| error.to_string())
+    fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError> {
+        self.try_commit(changes).map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => CommitError::Full(error.to_string()),
+            _ => CommitError::Failed(error.to_string()),
+        })
+    }
+
+    fn use_reserve(&mut self) {
+        if let Err(error) = fs::remove_file(&self.reserve) {
+            debug!(%error, "no reserve on a full disk");
+        }
+    }
+
+    /// Creates the reserve again. Without space for it, a later call does.
+    fn restore_reserve(&mut self) {
+        // An earlier file may be readable for all, like the database.
+        let is_private = fs::set_permissions(&self.reserve, PermissionsExt::from_mode(0o600)).is_ok();
+        if is_private && fs::metadata(&self.reserve).is_ok_and(|found| found.len() == RESERVE_BYTES as u64) {
+            return;
+        }
+        let written = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&self.reserve)
+            .and_then(|mut file| file.write_all(&vec![0; RESERVE_BYTES]).and_then(|()| file.sync_data()));
+        if let Err(error) = written {
+            warn!(%error, "no space for a reserve beside the database");
+            drop(fs::remove_file(&self.reserve));
+        }
     }
 }
 
-/// Keys are in there: nobody else reads it, nor its directory if that is new.
+/// The file contains keys: only its owner can read it, and its directory if that is new.
 fn create_private(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent()
         && !parent.as_os_str().is_empty()
@@ -179,7 +213,7 @@ fn create_private(path: &Path) -> io::Result<()> {
         fs::set_permissions(parent, PermissionsExt::from_mode(0o700))?;
     }
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-    // It may have been there before, for everybody to read, and so may its log, which has the same in it.
+    // An earlier file, and its log with the same content, may be readable for all.
     file.set_permissions(PermissionsExt::from_mode(0o600))?;
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");

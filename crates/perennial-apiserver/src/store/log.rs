@@ -1,4 +1,4 @@
-//! The recent past, for watchers that come back.
+//! The log of recent changes, for watchers that reconnect.
 
 use std::collections::VecDeque;
 
@@ -7,23 +7,23 @@ use super::{Key, Stored};
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Its revision.
+    /// The revision.
     pub revision: u64,
     /// The object.
     pub key: Key,
-    /// What it was; none where it was not there.
+    /// The previous state; none for a new object.
     pub old: Option<Stored>,
-    /// What it is; none where it is gone.
+    /// The new state; none for a deleted object.
     pub new: Option<Stored>,
 }
 
-/// The past is not remembered that far.
+/// The log does not reach back that far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the changes after revision {asked} are forgotten: those after {remembered} are not")]
+#[error("the changes after revision {asked} are no longer in the log, which begins after revision {remembered}")]
 pub struct TooOld {
-    /// From where they were asked.
+    /// The requested revision.
     pub asked: u64,
-    /// From where they are known.
+    /// The revision after which the log begins.
     pub remembered: u64,
 }
 
@@ -31,13 +31,13 @@ pub struct TooOld {
 #[derive(Debug)]
 pub(super) struct Log {
     changes: VecDeque<Change>,
-    /// Everything after this revision is in `changes`.
+    /// `changes` contains everything after this revision.
     remembered: u64,
     /// The bytes of the objects in `changes`.
     size: usize,
 }
 
-/// A busy minute fits in here; nobody needs more than that to come back.
+/// Enough for a busy minute, which is enough for a client to reconnect.
 const MAX_CHANGES: usize = 10_000;
 const MAX_BYTES: usize = 32 << 20;
 
@@ -56,16 +56,17 @@ impl Log {
         }
     }
 
-    pub(super) fn after(&self, revision: u64) -> Result<Vec<Change>, TooOld> {
+    pub(super) fn after(&self, revision: u64) -> Result<impl Iterator<Item = &Change>, TooOld> {
         if revision < self.remembered {
             return Err(TooOld { asked: revision, remembered: self.remembered });
         }
         let first = self.changes.partition_point(|change| change.revision <= revision);
-        Ok(self.changes.range(first..).cloned().collect())
+        Ok(self.changes.range(first..))
     }
 }
 
-fn size(change: &Change) -> usize {
-    // The old body is usually the new one of an earlier change; it is counted all the same.
+/// Returns the bytes of the objects of a change.
+pub(super) fn size(change: &Change) -> usize {
+    // The old body is usually the new body of an earlier change; it is counted nevertheless.
     [&change.old, &change.new].into_iter().flatten().map(|stored| stored.body.len()).sum()
 }

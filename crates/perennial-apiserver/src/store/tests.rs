@@ -1,4 +1,4 @@
-//! What is acknowledged is there, in order, once.
+//! Tests of the store: every acknowledged write is stored, in order and once.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn delete(name: &str, revision: u64) -> Write {
     Write { key: key(name), expect: Expect::Revision(revision), body: None }
 }
 
-/// The file as soon as whoever wrote last has let go of it.
+/// Reopens the file as soon as the last writer has closed it.
 async fn reopened(path: &std::path::Path) -> Store {
     let opened = async {
         loop {
@@ -26,7 +26,7 @@ async fn reopened(path: &std::path::Path) -> Store {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(10), opened).await.expect("somebody lets go of the file")
+    tokio::time::timeout(std::time::Duration::from_secs(10), opened).await.expect("the file is closed")
 }
 
 async fn check_conditions(store: Store) {
@@ -45,14 +45,14 @@ async fn check_conditions(store: Store) {
 }
 
 #[tokio::test]
-async fn a_write_happens_only_if_the_object_is_what_the_writer_saw() {
+async fn a_write_succeeds_only_in_the_expected_state() {
     check_conditions(Store::memory()).await;
     let directory = tempfile::tempdir().unwrap();
     check_conditions(Store::open(&directory.path().join("state.db")).unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_list_is_of_one_resource_and_goes_on_where_it_stopped() {
+async fn a_list_covers_one_resource_and_can_be_continued() {
     let store = Store::memory();
     for (resource, namespace, name) in [
         ("secrets", "a", "x"),
@@ -77,7 +77,7 @@ async fn a_list_is_of_one_resource_and_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_the_process_is_gone() {
+async fn acknowledged_writes_survive_the_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data").join("state.db");
     let store = Store::open(&path).unwrap();
@@ -85,7 +85,7 @@ async fn what_was_acknowledged_is_there_after_the_process_is_gone() {
         store.write(put(&number.to_string(), Expect::Absent, "{}")).await.unwrap();
     }
     store.write(delete("4", 5)).await.unwrap();
-    // As after a crash: the file as it is now, while the other still runs.
+    // As after a crash: the file in its current state, while the other store is still open.
     let copy = directory.path().join("copy.db");
     for ending in ["", "-wal"] {
         std::fs::copy(format!("{}{ending}", path.display()), format!("{}{ending}", copy.display())).unwrap();
@@ -93,7 +93,7 @@ async fn what_was_acknowledged_is_there_after_the_process_is_gone() {
     let again = Store::open(&copy).unwrap();
     assert_eq!(again.revision(), 6, "a deletion counts, although nothing has its revision");
     assert_eq!(again.list("secrets", None, None).1, store.list("secrets", None, None).1);
-    // The past before the start is gone.
+    // The log does not contain changes from before the start.
     assert_eq!(again.changes_after(5), Err(TooOld { asked: 5, remembered: 6 }));
     assert_eq!(again.changes_after(6), Ok(Vec::new()));
 }
@@ -117,7 +117,7 @@ async fn a_file_is_private_and_has_one_owner() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_not_ours_is_refused() {
+async fn a_file_of_another_program_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let text = directory.path().join("text.db");
     std::fs::write(&text, "not a database, and long enough to be looked at as one".repeat(100)).unwrap();
@@ -130,7 +130,7 @@ async fn a_file_that_is_not_ours_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_writers_each_get_a_revision_of_their_own() {
+async fn concurrent_writes_get_different_revisions() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let store = Store::open(&path).unwrap();
@@ -151,7 +151,7 @@ async fn many_writers_each_get_a_revision_of_their_own() {
 }
 
 #[tokio::test]
-async fn of_many_writers_of_one_object_one_wins_each_time() {
+async fn one_of_many_concurrent_writers_of_an_object_wins_each_round() {
     let store = Store::memory();
     store.write(put("a", Expect::Absent, "0")).await.unwrap();
     let (one, other) =
@@ -160,7 +160,7 @@ async fn of_many_writers_of_one_object_one_wins_each_time() {
 }
 
 #[tokio::test]
-async fn watchers_are_told_when_it_is_acknowledged() {
+async fn watchers_get_a_write_when_it_is_acknowledged() {
     let store = Store::memory();
     let mut acknowledged = store.acknowledged();
     store.write(put("a", Expect::Absent, "{}")).await.unwrap();
@@ -169,7 +169,7 @@ async fn watchers_are_told_when_it_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn the_past_is_forgotten_beyond_a_limit() {
+async fn the_log_drops_old_changes() {
     let store = Store::memory();
     let body = "x".repeat(1 << 20);
     for number in 0..40 {
@@ -179,32 +179,32 @@ async fn the_past_is_forgotten_beyond_a_limit() {
     assert!(store.changes_after(39).is_ok());
 }
 
-/// A disk with some trouble at the first write, which goes on until somebody else waits, too.
-struct Troubled {
-    trouble: Option<fn() -> Result<(), String>>,
+/// A disk that fails at the first write, and blocks until another write waits.
+struct FailingDisk {
+    failure: Option<fn() -> Result<(), String>>,
     begun: Arc<tokio::sync::Notify>,
     others_wait: std::sync::mpsc::Receiver<()>,
 }
 
-impl Durable for Troubled {
-    fn commit(&mut self, _: &[Change]) -> Result<(), String> {
-        let Some(trouble) = self.trouble.take() else { return Ok(()) };
+impl Durable for FailingDisk {
+    fn commit(&mut self, _: &[Change]) -> Result<(), CommitError> {
+        let Some(failure) = self.failure.take() else { return Ok(()) };
         self.begun.notify_one();
-        self.others_wait.recv_timeout(PATIENCE).expect("somebody else writes");
-        trouble()
+        self.others_wait.recv_timeout(LONGEST_WAIT).expect("another write waits");
+        failure().map_err(CommitError::Failed)
     }
 }
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What becomes of the write in trouble, of one that waits for it, and of one afterwards.
-async fn after_trouble(trouble: fn() -> Result<(), String>) -> [Result<u64, WriteError>; 3] {
+/// Returns the results of the failing write, of a write that waits for it, and of a later one.
+async fn after_failure(failure: fn() -> Result<(), String>) -> [Result<u64, WriteError>; 3] {
     let (begun, (wait, others_wait)) = (Arc::<tokio::sync::Notify>::default(), std::sync::mpsc::channel());
-    let disk = Troubled { trouble: Some(trouble), begun: begun.clone(), others_wait };
+    let disk = FailingDisk { failure: Some(failure), begun: begun.clone(), others_wait };
     let store = Store::new(BTreeMap::new(), 0, Some(Box::new(disk)));
     let second = async {
         begun.notified().await;
-        // In this order: it waits, and then it is told that it does.
+        // In this order: the write waits, and then the disk learns of it.
         let told = async { wait.send(()).expect("the disk waits for it") };
         futures_util::future::join(store.write(put("b", Expect::Absent, "1")), told).await.0
     };
@@ -212,20 +212,94 @@ async fn after_trouble(trouble: fn() -> Result<(), String>) -> [Result<u64, Writ
         let (first, second) = tokio::join!(store.write(put("a", Expect::Absent, "1")), second);
         [first, second, store.write(put("c", Expect::Absent, "1")).await]
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("everybody gets an answer")
+    tokio::time::timeout(LONGEST_WAIT, all).await.expect("every write gets an answer")
 }
 
 #[tokio::test]
-async fn a_disk_that_refuses_may_take_the_next_write() {
-    let [first, second, third] = after_trouble(|| Err("full".to_owned())).await;
+async fn the_next_write_may_succeed_after_a_disk_error() {
+    let [first, second, third] = after_failure(|| Err("full".to_owned())).await;
     assert_eq!(first, Err(WriteError::Disk { why: "full".to_owned() }));
     assert_eq!((second, third), (Ok(1), Ok(2)));
 }
 
 #[tokio::test]
-async fn a_panic_while_writing_is_told_to_all_who_wait_and_the_next_write_is_made() {
-    let [first, second, third] = after_trouble(|| panic!("the disk is on fire")).await;
+async fn a_panic_during_a_commit_fails_all_waiting_writes_and_the_next_write_succeeds() {
+    let [first, second, third] = after_failure(|| panic!("the disk is on fire")).await;
     let interrupted = Err(WriteError::Disk { why: "it was interrupted".to_owned() });
     assert_eq!([&first, &second], [&interrupted, &interrupted]);
     assert_eq!(third, Ok(1));
+}
+
+/// A full disk: after its reserve is released, it accepts only deletions.
+struct FullDisk {
+    has_space: Arc<std::sync::atomic::AtomicBool>,
+    has_reserve: bool,
+}
+
+impl Durable for FullDisk {
+    fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError> {
+        let is_freeing = changes.iter().all(|change| change.new.is_none());
+        let has_space = self.has_space.load(std::sync::atomic::Ordering::Relaxed);
+        if has_space || (is_freeing && !self.has_reserve) { Ok(()) } else { Err(CommitError::Full("full".to_owned())) }
+    }
+
+    fn use_reserve(&mut self) {
+        self.has_reserve = false;
+    }
+
+    fn restore_reserve(&mut self) {
+        self.has_reserve = true;
+    }
+}
+
+impl Store {
+    /// Returns a store on a full disk.
+    pub(crate) fn with_full_disk() -> Store {
+        let disk = FullDisk { has_space: Arc::default(), has_reserve: true };
+        Store::new(BTreeMap::new(), 0, Some(Box::new(disk)))
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_reported_and_accepts_deletions() {
+    let has_space = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let disk = FullDisk { has_space: has_space.clone(), has_reserve: true };
+    let store = Store::new(BTreeMap::new(), 0, Some(Box::new(disk)));
+    store.write(put("a", Expect::Absent, "{}")).await.unwrap();
+    store.write(put("c", Expect::Absent, "{}")).await.unwrap();
+    assert_eq!(store.disk_full(), None);
+    has_space.store(false, std::sync::atomic::Ordering::Relaxed);
+    let full = || Err(WriteError::Full { why: "full".to_owned() });
+    assert_eq!(store.write(put("b", Expect::Absent, "{}")).await, full());
+    assert!(store.disk_full().unwrap().contains("no space on the disk of the database (full)"));
+    assert_eq!(store.write(delete("a", 1)).await, Ok(3));
+    assert_eq!(store.write(delete("c", 2)).await, Ok(4));
+    assert!(store.disk_full().is_some());
+    assert_eq!(store.write(put("b", Expect::Absent, "{}")).await, full());
+    has_space.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(store.write(put("b", Expect::Absent, "{}")).await, Ok(5));
+    assert_eq!(store.disk_full(), None);
+}
+
+#[tokio::test]
+async fn a_page_has_the_state_of_its_revision() {
+    let store = Store::memory();
+    for name in ["a", "c", "e", "g"] {
+        store.write(put(name, Expect::Absent, "1")).await.unwrap();
+    }
+    store.write(put("c", Expect::Revision(2), "2")).await.unwrap();
+    store.write(put("b", Expect::Absent, "2")).await.unwrap();
+    store.write(delete("e", 3)).await.unwrap();
+    let page = |after: Option<&str>, most: usize| -> Vec<(String, u64)> {
+        let page = store.page_at(4, ("secrets", Some("shop")), after.map(key).as_ref(), most).unwrap();
+        page.into_iter().map(|(key, stored)| (key.name.to_string(), stored.revision)).collect()
+    };
+    let found =
+        |expected: &[(&str, u64)]| expected.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect::<Vec<_>>();
+    assert_eq!(page(None, 2), found(&[("a", 1), ("c", 2)]));
+    assert_eq!(page(Some("c"), 2), found(&[("e", 3), ("g", 4)]));
+    assert_eq!(page(Some("g"), 2), found(&[]));
+    assert_eq!(page(None, 10).len(), 4);
+    assert_eq!(store.next_changes(0, 1).unwrap().len(), 1);
+    assert_eq!(store.next_changes(0, usize::MAX).unwrap().len(), 7);
 }

@@ -1,11 +1,11 @@
-//! Cells of built-in objects that are made of several fields.
+//! Table cells of built-in objects with a text from several fields.
 
 use serde_json::Value;
 
 use super::span;
 use crate::resource::Cell;
 
-/// What a cell says about an object.
+/// Returns the text of a cell.
 pub(super) fn text(cell: Cell, object: &Value) -> String {
     let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
     match cell {
@@ -19,7 +19,7 @@ pub(super) fn text(cell: Cell, object: &Value) -> String {
         Cell::PodStatus => pod_status(metadata, status),
         Cell::PodRestarts => {
             let restarts = list(&status["containerStatuses"]).iter().filter_map(|it| it["restartCount"].as_i64());
-            restarts.sum::<i64>().to_string()
+            restarts.fold(0, i64::saturating_add).to_string()
         }
         Cell::DeploymentReady => {
             format!("{}/{}", status["readyReplicas"].as_i64().unwrap_or(0), spec["replicas"].as_i64().unwrap_or(1))
@@ -57,7 +57,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A field of every entry, or something else where there is none.
+/// Joins a field of every entry, or returns another text if there is none.
 fn joined(entries: &[Value], field: &str, otherwise: &str) -> String {
     let found: Vec<&str> = entries.iter().filter_map(|entry| entry[field].as_str()).collect();
     if found.is_empty() { otherwise.to_owned() } else { found.join(",") }
@@ -101,7 +101,7 @@ fn node_roles(labels: &Value) -> String {
     if roles.is_empty() { NONE.to_owned() } else { roles.join(",") }
 }
 
-/// The first thing that keeps a container from running, or else the phase.
+/// Returns why a container does not run, or else the phase.
 fn pod_status(metadata: &Value, status: &Value) -> String {
     if metadata["deletionTimestamp"].is_string() {
         return "Terminating".to_owned();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_ready_or_not_and_has_roles() {
+    fn a_node_has_a_status_and_roles() {
         let node = json!({
             "metadata": {"labels": {"node-role.kubernetes.io/worker": "", "node-role.kubernetes.io/master": "", "a": "b"}},
             "spec": {"unschedulable": true},
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_says_what_its_containers_do() {
+    fn the_status_of_a_pod_comes_from_its_containers() {
         let pod = json!({
             "spec": {"containers": [{}, {}]},
             "status": {"phase": "Running", "containerStatuses": [
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_says_where_it_is() {
+    fn a_service_shows_its_addresses_and_ports() {
         let service = json!({"spec": {
             "type": "ClusterIP", "selector": {"tier": "front", "app": "web"},
             "ports": [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_a_certificate_says_what_became_of_it() {
+    fn a_certificate_request_shows_its_condition() {
         let request = |conditions: Value, certificate: &str| json!({"spec": {"expirationSeconds": 86_400}, "status": {"conditions": conditions, "certificate": certificate}});
         check(Cell::RequestCondition, &request(json!([]), ""), "Pending");
         check(Cell::RequestCondition, &request(json!([{"type": "Approved"}]), "eA=="), "Approved,Issued");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_made_of_what_they_name() {
+    fn other_cells_combine_several_fields() {
         let deployment = json!({
             "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
                 "template": {"spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}}},

@@ -1,4 +1,4 @@
-//! What is bounded.
+//! Tests of the limits.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::support::{Answer, Connection, Http, Server, TOKEN, is_waiting, soon};
 const SHORT: Duration = Duration::from_millis(200);
 const WATCH: &str = "/api/v1/configmaps?watch=true";
 
-/// Asks for a watch until there is a place.
+/// Requests a watch until there is a place.
 async fn get_a_place(connection: &mut Connection) {
     while connection.send(Request::get(WATCH), Body::empty()).await.unwrap().status() != 200 {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -28,7 +28,7 @@ fn too_many() -> (u16, String) {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_waits_for_a_place() {
+async fn a_connection_over_the_limit_waits_for_a_place() {
     let server = Server::with(Limits { connections: 2, ..Limits::default() }).await;
     let first = server.client().connect().await.unwrap();
     let mut second = server.client().speaking(Http::One).connect().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_connection_too_many_waits_for_a_place() {
 }
 
 #[tokio::test]
-async fn a_watch_too_many_is_told_to_come_back() {
+async fn a_watch_over_the_limit_gets_429() {
     for http in [Http::One, Http::Two] {
         let server = Server::with(Limits { watches: 2, ..Limits::default() }).await;
         let client = server.client().speaking(http);
@@ -57,7 +57,7 @@ async fn a_watch_too_many_is_told_to_come_back() {
         }
         assert_eq!(other.get("/api/v1/configmaps?watch=false").await.unwrap().code, 200);
 
-        // Over HTTP/2 the connection stays when one of its watches is closed.
+        // Over HTTP/2 the connection stays open when one of its watches is closed.
         watches.pop();
         let [_, second] = connections;
         let _stays = if http == Http::Two { Some(second) } else { None };
@@ -78,7 +78,7 @@ async fn a_client_that_hangs_loses_its_watch() {
 }
 
 #[tokio::test]
-async fn a_watch_that_fails_takes_no_place() {
+async fn a_failed_watch_takes_no_place() {
     let server = Server::with(Limits { watches: 1, ..Limits::default() }).await;
     let mut alice = server.client().connect().await.unwrap();
     for _ in 0..3 {
@@ -96,16 +96,19 @@ async fn requests_wait_for_their_turn() {
     let mut stranger = server.stranger().connect().await.unwrap();
     soon(async { while !is_waiting(second.get("/who")).await {} }).await;
     assert_eq!(stranger.get("/livez").await.unwrap().code, 200);
+    // Health checks are answered with credentials too.
+    let mut third = server.client().connect().await.unwrap();
+    assert_eq!(soon(third.get("/livez")).await.unwrap().code, 200);
     server.go_on.notify_one();
     assert_eq!(soon(slow).await.unwrap(), "at last");
     assert_eq!(soon(second.get("/who")).await.unwrap().code, 200);
 }
 
 #[tokio::test]
-async fn streams_of_a_connection_are_bounded() {
+async fn streams_of_a_connection_are_limited() {
     let server = Server::with(Limits { streams: 1, ..Limits::default() }).await;
     let mut alice = server.client().connect().await.unwrap();
-    // The client knows the bound with the first answer.
+    // The client learns the limit with the first response.
     assert_eq!(alice.get("/who").await.unwrap().code, 200);
     let watch = alice.send(Request::get(WATCH), Body::empty()).await.unwrap();
     assert!(is_waiting(alice.get("/who")).await);
@@ -114,7 +117,7 @@ async fn streams_of_a_connection_are_bounded() {
 }
 
 #[tokio::test]
-async fn a_body_is_bounded() {
+async fn the_size_of_a_body_is_limited() {
     let server = Server::with(Limits { body: 1000, ..Limits::default() }).await;
     let in_parts = |parts: usize| {
         Body::from_stream(stream::iter((0..parts).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 100])))))
@@ -129,11 +132,15 @@ async fn a_body_is_bounded() {
         assert_eq!(post("/api/v1/namespaces", in_parts(11)).await.status(), too_large, "{http:?}");
     }
     let mut stranger = server.stranger().connect().await.unwrap();
-    assert_eq!(stranger.post("/length", vec![0; 1001]).await.unwrap().code, 401, "nobody reads what a stranger sends");
+    assert_eq!(
+        stranger.post("/length", vec![0; 1001]).await.unwrap().code,
+        401,
+        "the body of an unauthenticated request is not read"
+    );
 }
 
 #[tokio::test]
-async fn a_head_is_bounded() {
+async fn the_size_of_a_head_is_limited() {
     let server = Server::with(Limits { head: 10_000, ..Limits::default() }).await;
     for http in [Http::One, Http::Two] {
         let mut alice = server.client().speaking(http).connect().await.unwrap();
@@ -144,7 +151,7 @@ async fn a_head_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_handshake_has_its_time() {
+async fn the_time_of_a_handshake_is_limited() {
     let server = Server::with(Limits { handshake_time: SHORT, connections: 1, ..Limits::default() }).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(soon(silent.read(&mut [0; 1])).await.unwrap(), 0);
@@ -152,20 +159,20 @@ async fn a_handshake_has_its_time() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_is_left() {
+async fn a_silent_client_is_disconnected() {
     let server = Server::with(Limits { head_time: SHORT, grace: SHORT, ..Limits::default() }).await;
     for http in [Http::One, Http::Two] {
         let client = server.client().speaking(http);
         let mut stream = client.handshake(client.config()).await.unwrap();
         let mut rest = Vec::new();
         let _ = soon(stream.read_to_end(&mut rest)).await;
-        // Over HTTP/2 the server says hello first.
+        // Over HTTP/2 the server sends its settings first.
         assert!(!rest.starts_with(b"HTTP"), "{http:?}: {rest:?}");
     }
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn the_time_of_a_body_is_limited() {
     let server = Server::with(Limits { request_time: SHORT, ..Limits::default() }).await;
     for http in [Http::One, Http::Two] {
         let mut alice = server.client().speaking(http).connect().await.unwrap();
@@ -185,7 +192,7 @@ async fn an_idle_connection_ends_and_one_with_a_watch_does_not() {
         soon(&mut idle.ended).await.unwrap();
         let mut busy = server.client().speaking(http).connect().await.unwrap();
         let mut watch = busy.send(Request::get(WATCH), Body::empty()).await.unwrap();
-        // Longer than all of them.
+        // Longer than all timeouts.
         assert!(is_waiting(&mut busy.ended).await, "{http:?}");
         assert!(is_waiting(&mut busy.ended).await, "{http:?}");
         assert!(is_waiting(watch.body_mut().frame()).await, "{http:?}");
@@ -193,7 +200,7 @@ async fn an_idle_connection_ends_and_one_with_a_watch_does_not() {
 }
 
 #[tokio::test]
-async fn a_stranger_does_not_keep_a_connection_by_asking() {
+async fn requests_without_credentials_do_not_keep_a_connection_open() {
     let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
     let server = Server::with(limits).await;
     let mut stranger = server.stranger().connect().await.unwrap();
@@ -206,7 +213,7 @@ async fn a_stranger_does_not_keep_a_connection_by_asking() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_is_dropped() {
+async fn an_unread_response_is_dropped() {
     let limits = Limits { idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
     let server = Server::with(limits).await;
     let mut reader = server.client().connect_with_window(0).await.unwrap();
@@ -216,7 +223,7 @@ async fn an_answer_that_nobody_reads_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_token_opens_a_watch_and_without_one_there_is_no_place() {
+async fn a_watch_needs_credentials() {
     let limits = Limits { watches: 1, idle_time: SHORT, head_time: SHORT, grace: SHORT, ..Limits::default() };
     let server = Server::with(limits).await;
     let mut stranger = server.stranger().connect_with_window(0).await.unwrap();

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Tests of authentication.
 
 use perennial_core::policy::Usage;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use crate::support::{Ca, Client, Http, Identity, Server, TOKEN, soon};
 
 #[tokio::test]
-async fn a_certificate_or_a_token_lets_in() {
+async fn a_certificate_or_a_token_authenticates() {
     let server = Server::start().await;
     for http in [Http::One, Http::Two] {
         let mut alice = server.client().speaking(http).connect().await.unwrap();
@@ -38,14 +38,14 @@ async fn nothing_or_a_wrong_token_is_unauthorized() {
             let answer = stranger.get_with("/who", wrong).await.unwrap();
             assert_eq!(answer.status(), (401, "Unauthorized".to_owned()), "{wrong:?}");
         }
-        // A client that was refused may try again.
+        // A rejected client may try again.
         assert_eq!(stranger.get_with("/who", &format!("Bearer {TOKEN}")).await.unwrap().code, 200);
         assert_eq!(stranger.get("/who").await.unwrap().code, 401);
     }
 }
 
 #[tokio::test]
-async fn everybody_may_ask_whether_the_server_lives() {
+async fn health_checks_need_no_credentials() {
     let server = Server::start().await;
     let mut stranger = server.stranger().connect().await.unwrap();
     for path in ["/livez", "/readyz", "/healthz", "/version"] {
@@ -59,13 +59,13 @@ async fn everybody_may_ask_whether_the_server_lives() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_tls_refuses_gets_no_answer() {
+async fn a_certificate_that_tls_rejects_gets_no_response() {
     let server = Server::start().await;
     let refused = async |identity: Identity| {
         let mut client = Client { identity: Some(identity), ..server.stranger() };
         for http in [Http::One, Http::Two] {
             client.http = http;
-            // A client of TLS 1.3 is done before the server has looked at its certificate.
+            // With TLS 1.3 the client completes its handshake before the server has checked the certificate.
             let Ok(mut connection) = client.connect().await else { continue };
             assert!(soon(connection.get("/livez")).await.is_err(), "{http:?}");
         }
@@ -83,7 +83,7 @@ async fn no_session_is_resumed_past_the_certificate_that_began_it() {
     let config = client.config();
     for _ in 0..2 {
         let mut stream = client.handshake(config.clone()).await.unwrap();
-        // Tickets come with the first answer.
+        // Session tickets come with the first response.
         stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         soon(stream.read_to_string(&mut answer)).await.unwrap();
@@ -99,7 +99,7 @@ async fn tls_is_1_2_at_least() {
         let client = Client { versions: std::slice::from_ref(version), ..server.client() };
         assert_eq!(client.connect().await.unwrap().get("/who").await.unwrap().code, 200, "{version:?}");
     }
-    // A ClientHello of TLS 1.1: its version, a random, a cipher suite, and which groups, points and signatures it knows.
+    // A ClientHello of TLS 1.1: version, random, a cipher suite, and the supported groups, points and signatures.
     let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0, 0, 13, 0, 4, 0, 2, 4, 3];
     let hello = [&[3, 2][..], &[7; 32], &[0, 0, 2, 0xc0, 0x2b, 1, 0, 0, 22], &extensions].concat();
     let message = [&[1, 0, 0, u8::try_from(hello.len()).unwrap()], &hello[..]].concat();
@@ -109,7 +109,7 @@ async fn tls_is_1_2_at_least() {
 }
 
 #[tokio::test]
-async fn without_tls_there_is_no_answer() {
+async fn a_connection_without_tls_gets_no_response() {
     let server = Server::start().await;
     for request in ["GET /livez HTTP/1.1\r\nhost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\n\n\n\n\n\n\n\n"] {
         let answer = answer_to(&server, request.as_bytes()).await;
@@ -118,12 +118,12 @@ async fn without_tls_there_is_no_answer() {
     assert_eq!(server.client().connect().await.unwrap().get("/who").await.unwrap().code, 200);
 }
 
-/// Everything that the server sends to these bytes until it closes the connection.
+/// Returns everything that the server sends until it closes the connection.
 async fn answer_to(server: &Server, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // Closing with bytes unread is an error here, and as good.
+    // Closing with unread bytes is an error here, which is acceptable.
     let _ = soon(stream.read_to_end(&mut answer)).await;
     answer
 }

@@ -1,4 +1,4 @@
-//! A new certificate while it runs, and how it stops.
+//! Tests of a certificate change at runtime, and of shutdown.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{Ca, Client, Http, Server, is_waiting, soon};
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
 
-/// The name in the next event of a watch; none at its end.
+/// Returns the name in the next event of a watch; none at its end.
 async fn next_name(watch: &mut hyper::Response<Incoming>) -> Option<String> {
     let event = soon(watch.body_mut().frame()).await?.unwrap().into_data().unwrap();
     // Over HTTP/2 the end is an empty frame.
@@ -75,11 +75,11 @@ async fn stopping_ends_watches_and_lets_requests_finish() {
 }
 
 #[tokio::test]
-async fn what_does_not_finish_does_not_hold_the_end() {
+async fn unfinished_requests_do_not_delay_the_shutdown() {
     for http in [Http::One, Http::Two] {
         let server = Server::with(Limits { grace: Duration::from_millis(200), ..Limits::default() }).await;
         let client = server.client().speaking(http);
-        // One in the middle of its handshake, and one in the middle of a request.
+        // One connection in the middle of its handshake, and one in the middle of a request.
         let _silent = tokio::net::TcpStream::connect(server.address).await.unwrap();
         let mut slow = client.connect().await.unwrap();
         let slow = tokio::spawn(async move { slow.get("/slow").await.is_err() });

@@ -1,4 +1,4 @@
-//! A server on a port of loopback, its certificates, and clients.
+//! A server on a loopback port, its certificates, and clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -101,7 +101,7 @@ impl Ca {
     }
 }
 
-/// Callers by their certificate's subject, or by the one token.
+/// Authenticates callers by the subject of their certificate, or by the one token.
 struct Known(Tokens);
 
 impl Authenticator for Known {
@@ -112,13 +112,13 @@ impl Authenticator for Known {
     }
 }
 
-/// A server, and what its certificates come from.
+/// A server with its CAs.
 pub struct Server {
     pub address: SocketAddr,
     pub serving_ca: Ca,
     pub client_ca: Ca,
     pub tls: watch::Sender<Arc<ServerConfig>>,
-    /// Lets the one request to `/slow` be answered.
+    /// Lets the server answer the one request to `/slow`.
     pub go_on: Arc<Notify>,
     stop: Arc<Notify>,
     running: JoinHandle<()>,
@@ -144,7 +144,7 @@ impl Server {
         Server { address, serving_ca, client_ca, tls, go_on, stop, running }
     }
 
-    /// Serves with another certificate from now on.
+    /// Changes the serving certificate.
     pub fn rotate(&self, identity: Identity, client_ca: &Ca) {
         self.tls.send_replace(tls(identity, client_ca));
     }
@@ -153,7 +153,7 @@ impl Server {
         self.stop.notify_one();
     }
 
-    /// Waits until it has stopped.
+    /// Waits until the server has stopped.
     pub async fn stopped(self) {
         soon(self.running).await.unwrap();
     }
@@ -163,7 +163,7 @@ impl Server {
         Client { identity: Some(certificate), ..self.stranger() }
     }
 
-    /// A client without certificate.
+    /// Returns a client without a certificate.
     pub fn stranger(&self) -> Client {
         let trusted = self.serving_ca.der();
         Client { address: self.address, trusted, identity: None, http: Http::Two, versions: rustls::ALL_VERSIONS }
@@ -186,23 +186,34 @@ fn app(go_on: Arc<Notify>) -> Router {
         "at last"
     };
     let big = || async { "a".repeat(1 << 20) };
+    let busy = || async {
+        std::thread::sleep(Duration::from_secs(3));
+        "done"
+    };
+    let panics = || async {
+        if true {
+            panic!("a test");
+        }
+    };
     let length = |body: Body| async { to_bytes(body, usize::MAX).await.unwrap().len().to_string() };
     Router::new()
         .route("/who", get(who))
         .route("/slow", get(slow))
         .route("/big", get(big))
+        .route("/busy", get(busy))
+        .route("/panics", get(panics))
         .route("/length", post(length))
         .fallback_service(router(Arc::new(Api::new(Store::memory(), environment))))
 }
 
-/// Which protocol a client speaks.
+/// The protocol of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Http {
     One,
     Two,
 }
 
-/// How to connect.
+/// The options of a connection.
 pub struct Client {
     pub address: SocketAddr,
     pub trusted: CertificateDer<'static>,
@@ -215,7 +226,7 @@ pub struct Client {
 pub struct Connection {
     sender: Sender,
     pub server_certificate: CertificateDer<'static>,
-    /// Whether the client hangs.
+    /// True if the client hangs.
     pub hangs: Arc<AtomicBool>,
     pub ended: JoinHandle<()>,
 }
@@ -258,7 +269,7 @@ impl Client {
         self.connect_with_window(1 << 20).await
     }
 
-    /// How much of an answer over HTTP/2 the server may send before the client says more.
+    /// Connects with a limit for unread response bytes over HTTP/2.
     pub async fn connect_with_window(&self, window: u32) -> Result<Connection, Error> {
         let stream = self.handshake(self.config()).await?;
         let server_certificate = stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned();
@@ -279,7 +290,7 @@ impl Client {
     }
 }
 
-/// A connection whose client may hang: it stays open, and nobody reads from it.
+/// A connection whose client may hang: it stays open, but the client does not read.
 struct MayHang {
     stream: TlsStream<TcpStream>,
     hangs: Arc<AtomicBool>,
@@ -347,7 +358,7 @@ impl Connection {
     }
 }
 
-/// An answer that has come completely.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     pub code: u16,
@@ -363,7 +374,7 @@ impl Answer {
         Ok(Answer { code, retry_after, text: String::from_utf8(bytes.to_vec())? })
     }
 
-    /// The code and the reason of a `Status`.
+    /// Returns the code and the reason of a `Status`.
     pub fn status(&self) -> (u16, String) {
         let status: Value = serde_json::from_str(&self.text).unwrap();
         assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &self.code.into()));
@@ -371,12 +382,12 @@ impl Answer {
     }
 }
 
-/// What must come, comes before anybody gives up.
+/// Waits for a future that must complete, with a timeout.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(30), future).await.expect("it comes")
 }
 
-/// What must not come is waited for a little.
+/// Returns true if the future does not complete within a short time.
 pub async fn is_waiting<T>(future: impl Future<Output = T>) -> bool {
     timeout(Duration::from_millis(300), future).await.is_err()
 }

@@ -1,14 +1,19 @@
-//! The bundles, and how they flow: from each signer's history through combined bundles to what processes read.
+//! The bundles and their inputs: from the history of each signer through combined bundles to the bundles that processes read.
 
 use super::BundleInput::{Bundle as Whole, First, Foreign, History};
 use super::day2::{
-    CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, copied, object,
+    CONFIG, ETCD, ETCDO, HOT, KAS, KASO, KCM, KCMO, MANAGED, SERVICE_CA, SERVICE_CA_CONSUMER, SERVICE_CA_ROW, copied,
+    object,
 };
 use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Day, Delivery, Object};
 
+/// The bundle that whoever connects to a Service trusts.
+pub const SERVICE_CA_BUNDLE: &str = "signing-cabundle";
+/// Where that bundle is kept.
+pub const SERVICE_CA_BUNDLE_HOME: ConfigMapKey = ca_bundle(object(SERVICE_CA, SERVICE_CA_BUNDLE));
 const MCO: &str = "openshift-machine-config-operator";
 
-/// Every bundle, inputs before what they flow into.
+/// Every bundle, inputs before the bundles that contain them.
 pub(super) const BUNDLES: &[Bundle] = &[
     // Day-1
     file("admin-kubeconfig-ca-bundle", "day1/admin-kubeconfig-ca-bundle", &[History("day1/admin-kubeconfig-signer")])
@@ -39,8 +44,8 @@ pub(super) const BUNDLES: &[Bundle] = &[
         "day1/kube-apiserver-to-kubelet-ca-bundle",
         &[History("day1/kube-apiserver-to-kubelet-signer")],
     ),
-    // Also what the bootstrap control plane trusts servers by, hence the serving signers. Who wants
-    // only the client signer takes the first certificate.
+    // The bootstrap control plane also trusts servers by this bundle, so it has the serving signers too. A reader that
+    // needs only the client signer takes the first certificate.
     file(
         "kube-control-plane-ca-bundle",
         "day1/kube-control-plane-ca-bundle",
@@ -69,7 +74,7 @@ pub(super) const BUNDLES: &[Bundle] = &[
             First("day1/kube-apiserver-lb-ca-bundle"),
         ],
     )
-    // What is in kubeconfigs, for whoever has to know it later.
+    // The trust bundle of the kubeconfigs, for later use.
     .carried_as(&[ca_bundle(object(CONFIG, "initial-kube-apiserver-server-ca"))]),
     file(
         "kube-apiserver-complete-client-ca-bundle",
@@ -130,7 +135,7 @@ pub(super) const BUNDLES: &[Bundle] = &[
         )
         .of(Component::KubeControllerManager)
     },
-    // What the API server accepts clients by.
+    // The bundle by which the API server accepts clients.
     Bundle {
         delivery: HOT,
         copies: &[
@@ -170,7 +175,7 @@ pub(super) const BUNDLES: &[Bundle] = &[
     // service CA
     Bundle {
         copies: &[copied(object(MANAGED, "service-ca"), SERVICE_CA_CONSUMER)],
-        ..config_map("signing-cabundle", SERVICE_CA, &[History("signing-key")]).of(Component::ServiceCa)
+        ..config_map(SERVICE_CA_BUNDLE, SERVICE_CA, &[History(SERVICE_CA_ROW)]).of(Component::ServiceCa)
     },
 ];
 
@@ -198,7 +203,7 @@ const fn config_map(name: &'static str, namespace: &'static str, inputs: &'stati
     }
 }
 
-/// One ConfigMap for all of etcd's trust, so that one change is one rollout.
+/// All bundles of etcd are in one ConfigMap, so that one change causes one rollout.
 const fn etcd_all_bundles(id: &'static str, key: &'static str, inputs: &'static [BundleInput]) -> Bundle {
     Bundle {
         id,
@@ -221,5 +226,16 @@ impl Bundle {
     const fn carried_as(self, config_maps: &'static [ConfigMapKey]) -> Bundle {
         let BundleHome::File { stem, .. } = self.home else { panic!("only a file is carried into the cluster") };
         Bundle { home: BundleHome::File { stem, config_maps }, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bundle_of_the_service_ca_is_kept_where_its_row_says() {
+        let row = BUNDLES.iter().find(|bundle| bundle.id == SERVICE_CA_BUNDLE).unwrap();
+        assert_eq!(row.home, BundleHome::ConfigMap(SERVICE_CA_BUNDLE_HOME));
     }
 }

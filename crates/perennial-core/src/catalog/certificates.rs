@@ -1,4 +1,4 @@
-//! The logical certificates: the well-known names of the PKI resource, and what exists besides.
+//! The logical certificates: the well-known names of the PKI resource, and all others.
 
 use super::Certificate;
 use crate::policy::Category;

@@ -1,4 +1,4 @@
-//! What must be true of a catalog: the checks that the built-in one, and a changed copy of it, go through.
+//! The consistency checks of a catalog, for the built-in one and for changed copies.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,13 +9,13 @@ use super::{
 };
 use crate::policy::{Category, Usage};
 
-/// Something wrong with a catalog.
+/// A defect of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct Defect {
     /// The certificate, row, bundle or object.
     pub place: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: String,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn defects(catalog: &Catalog) -> Vec<Defect> {
         found.at(row.id, subject_problems(row));
         found.at(row.id, kubeconfig_problems(catalog, row));
         let is_verified = row.usage == Usage::Signer || catalog.edges_of(row).next().is_some();
-        found.at(row.id, broken([(is_verified, "is accepted by nobody: no edge has it".to_owned())]));
+        found.at(row.id, broken([(is_verified, "is on no edge, so no verifier accepts it".to_owned())]));
     }
     for (position, bundle) in catalog.bundles.iter().enumerate() {
         found.at(bundle.id, bundle_problems(catalog, &catalog.bundles[..position], bundle));
@@ -46,7 +46,7 @@ pub(super) fn defects(catalog: &Catalog) -> Vec<Defect> {
     found.0
 }
 
-/// Where something is kept or repeated for somebody whom no edge names.
+/// Returns the places that no edge reads.
 pub(super) fn unread(catalog: &Catalog) -> Vec<Defect> {
     let mut found = Found::default();
     catalog.rows.iter().for_each(|row| found.at(row.id, unread_copies(catalog, row)));
@@ -63,7 +63,7 @@ impl Found {
     }
 }
 
-/// The problems whose claim does not hold.
+/// Returns the problems whose claim is false.
 fn broken<const N: usize>(claims: [(bool, String); N]) -> Vec<String> {
     claims.into_iter().filter_map(|(holds, problem)| (!holds).then_some(problem)).collect()
 }
@@ -80,17 +80,11 @@ fn row_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
     let is_signer = row.usage == Usage::Signer;
     let mut problems = broken([
         (catalog.rows.iter().filter(|other| other.id == row.id).count() == 1, "is listed twice".to_owned()),
-        (
-            is_signer == row.custody.is_some(),
-            "says who has the key although it is no signer, or the reverse".to_owned(),
-        ),
-        (
-            row.usage != Usage::Serving || !row.hosts.is_empty(),
-            "serves, but no host source says under which name".to_owned(),
-        ),
+        (is_signer == row.custody.is_some(), "must name who has the key if it is a signer, and only then".to_owned()),
+        (row.usage != Usage::Serving || !row.hosts.is_empty(), "serves, but has no host source".to_owned()),
         (
             (row.scope == Scope::Cluster) != placeholder(row),
-            format!("is {} for its scope, but its Secret's name says otherwise", row.scope),
+            format!("has the scope {}, but the name of its Secret does not match", row.scope),
         ),
     ]);
     match catalog.certificate(row.certificate) {
@@ -117,7 +111,7 @@ fn signer_problems(earlier: &[Row], row: &Row) -> Vec<String> {
         (signer.day == row.day, format!("is signed by {id} of another day")),
         (
             row.validity <= signer.validity,
-            format!("lives {}, longer than its signer {id} with {}", row.validity, signer.validity),
+            format!("is valid for {}, longer than its signer {id} with {}", row.validity, signer.validity),
         ),
     ])
 }
@@ -125,20 +119,20 @@ fn signer_problems(earlier: &[Row], row: &Row) -> Vec<String> {
 fn succession_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
     match row.succession {
         Succession::RefreshBefore(left) if row.validity <= left => {
-            vec![format!("is refreshed {left} before its end, but lives only {}", row.validity)]
+            vec![format!("is refreshed {left} before its end, but is valid for only {}", row.validity)]
         }
         Succession::RefreshBefore(left) => {
             succession_problems(catalog, &Row { succession: Succession::Refresh(row.validity - left), ..*row })
         }
         Succession::Refresh(after) => broken([
-            (after < row.validity, format!("is refreshed after {after}, but lives only {}", row.validity)),
+            (after < row.validity, format!("is refreshed after {after}, but is valid for only {}", row.validity)),
             (
                 !matches!(row.custody, Some(Custody::Offline | Custody::Discarded)),
-                "is refreshed although nobody in the cluster has its key".to_owned(),
+                "is refreshed although its key is not in the cluster".to_owned(),
             ),
             (
                 row.delivery.within().is_none_or(|within| after + within < row.validity),
-                format!("is refreshed after {after}, which leaves its readers less than they need: {}", row.delivery),
+                format!("is refreshed after {after}, which leaves its readers too little time: {}", row.delivery),
             ),
         ]),
         Succession::AdoptedBy(id) | Succession::ReplacedBy(id) => match catalog.row(id) {
@@ -162,16 +156,16 @@ fn subject_problems(row: &Row) -> Vec<String> {
         (SubjectRule::Stamped(stem) | SubjectRule::StampedOnce(stem), _) => stem.len() + STAMP,
         (SubjectRule::StampedSecret, Home::Secret(object)) => object.name.len() + STAMP,
         (SubjectRule::StampedSecret, Home::Files { .. }) => {
-            return vec!["is called after its Secret, but has none of its own".to_owned()];
+            return vec!["is named after its Secret, but has none of its own".to_owned()];
         }
-        // A user name is what a server authorizes: it cannot be shortened. A host that is too long is not taken.
+        // A user name is what a server authorizes, so it cannot be shortened. A host that is too long is skipped.
         (SubjectRule::Fixed { .. } | SubjectRule::FirstHost, _) => 0,
     };
     broken([
         (length <= MAX_COMMON_NAME, format!("has a common name of {length} characters; {MAX_COMMON_NAME} are allowed")),
         (
             row.subject != SubjectRule::StampedSecret || row.scope == Scope::Cluster,
-            "is called after its Secret, whose name may be too long".to_owned(),
+            "is named after its Secret, whose name may be too long".to_owned(),
         ),
     ])
 }
@@ -194,7 +188,7 @@ fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Ve
     };
     let mut problems = broken([
         (catalog.bundles.iter().filter(|other| other.id == bundle.id).count() == 1, "is listed twice".to_owned()),
-        (!bundle.inputs.is_empty(), "is made of nothing".to_owned()),
+        (!bundle.inputs.is_empty(), "has no inputs".to_owned()),
         (
             stem.is_none_or(|stem| bundle.id.strip_prefix("day1/") == Some(stem)),
             format!("is kept in {}", stem.unwrap_or_default()),
@@ -217,12 +211,12 @@ fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Ve
     problems
 }
 
-/// Where a row is repeated for somebody, an edge says for whom; or its delivery says that nobody reads it there.
+/// Every copy of a row must have a reader on an edge, or a delivery that says that it has none.
 fn unread_copies(catalog: &Catalog, row: &Row) -> Vec<String> {
     let is_read = |copy: &Copied| {
         catalog.edges.iter().any(|edge| match edge.leaf {
             Leaf::Row(id) => id == row.id && edge.presenter.place == Place::Object(copy.object),
-            // Its copy is what issues on request.
+            // The copy is the one that issues on request.
             Leaf::AnyBy(id) => id == row.id,
         })
     };
@@ -230,7 +224,7 @@ fn unread_copies(catalog: &Catalog, row: &Row) -> Vec<String> {
     unread.map(|copy| unread_text(copy.object, copy.delivery)).collect()
 }
 
-/// Where a bundle is kept or repeated for somebody, an edge says for whom; or its delivery says that nobody reads it there.
+/// Every place of a bundle must have a reader on an edge, or a delivery that says that it has none.
 fn unread_bundles(catalog: &Catalog, bundle: &Bundle) -> Vec<String> {
     let BundleHome::ConfigMap(home) = bundle.home else { return Vec::new() };
     let is_read = |object| {
@@ -245,7 +239,7 @@ fn unread_bundles(catalog: &Catalog, bundle: &Bundle) -> Vec<String> {
 }
 
 fn unread_text(object: Object, delivery: Delivery) -> String {
-    format!("is {delivery} in {object}, but no edge says who reads it there")
+    format!("is {delivery} in {object}, but no edge has a reader there")
 }
 
 fn edge_problems(catalog: &Catalog, edge: &Edge) -> Vec<String> {
@@ -260,7 +254,7 @@ fn edge_problems(catalog: &Catalog, edge: &Edge) -> Vec<String> {
         Trust::Row(trusted) => trusted == signer.id,
         Trust::Bundle(bundle) => match catalog.bundle(bundle) {
             None => return vec![format!("{bundle} does not exist")],
-            // A certificate of Day-1 is trusted by Day-2 through the row that adopts its signer, and the reverse.
+            // A Day-1 certificate is trusted on Day-2 through the row that adopts its signer, and the reverse.
             Some(bundle) => catalog.signers_in(bundle).iter().any(|id| is_same_signer(catalog, id, signer.id)),
         },
     };
@@ -277,7 +271,7 @@ fn signer_or_itself<'a>(catalog: &'a Catalog, row: &'a Row) -> &'a Row {
     }
 }
 
-/// The same row, or the Day-1 row that the other one adopts.
+/// Returns true for the same row, or for a Day-1 row and the row that adopts it.
 fn is_same_signer(catalog: &Catalog, one: &str, other: &str) -> bool {
     let adopts = |heir: &str, row: &str| {
         catalog.row(row).is_some_and(|row| matches!(row.succession, Succession::AdoptedBy(id) if id == heir))
@@ -285,7 +279,7 @@ fn is_same_signer(catalog: &Catalog, one: &str, other: &str) -> bool {
     one == other || adopts(one, other) || adopts(other, one)
 }
 
-/// Secrets, keys of ConfigMaps and files that several rows or bundles would write.
+/// Returns the Secrets, keys of ConfigMaps and files that several rows or bundles would write.
 fn shared_places(catalog: &Catalog) -> Vec<(String, Vec<&'static str>)> {
     let mut owners: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     let mut own = |place: &dyn Display, owner| owners.entry(place.to_string()).or_default().push(owner);
@@ -318,19 +312,19 @@ mod tests {
         assert_eq!(Catalog::builtin().defects(), []);
     }
 
-    /// The catalog with one change has exactly these defects, beside those of edges that it breaks.
+    /// Checks that the changed catalog has exactly these defects, except defects of edges.
     fn check(change: impl Fn(&mut Catalog), expected: &[&str]) {
         let (_, found) = changed(change);
         assert_eq!(found, expected);
     }
 
-    /// The catalog with one change has exactly these defects of edges.
+    /// Checks that the changed catalog has exactly these defects of edges.
     fn check_edges(change: impl Fn(&mut Catalog), expected: &[&str]) {
         let (found, _) = changed(change);
         assert_eq!(found, expected);
     }
 
-    /// The defects of edges, and the others.
+    /// Returns the defects of edges, and the other defects.
     fn changed(change: impl Fn(&mut Catalog)) -> (Vec<String>, Vec<String>) {
         let mut catalog = Catalog::builtin().clone();
         change(&mut catalog);
@@ -371,22 +365,22 @@ mod tests {
         check_row(
             id,
             |row| row.validity = Span::days(366),
-            &["kubelet-client: lives 366d, longer than its signer kube-apiserver-to-kubelet-signer with 365d"],
+            &["kubelet-client: is valid for 366d, longer than its signer kube-apiserver-to-kubelet-signer with 365d"],
         );
         check_row(
             id,
             |row| row.succession = Succession::Refresh(Span::days(30)),
-            &["kubelet-client: is refreshed after 30d, but lives only 30d"],
+            &["kubelet-client: is refreshed after 30d, but is valid for only 30d"],
         );
         check_row(
             "signing-key",
             |row| row.custody = Some(Custody::Discarded),
-            &["signing-key: is refreshed although nobody in the cluster has its key"],
+            &["signing-key: is refreshed although its key is not in the cluster"],
         );
         check_row(
             "signing-key",
             |row| row.custody = None,
-            &["signing-key: says who has the key although it is no signer, or the reverse"],
+            &["signing-key: must name who has the key if it is a signer, and only then"],
         );
     }
 
@@ -423,7 +417,7 @@ mod tests {
         check_row(
             "internal-loadbalancer-serving-certkey",
             |row| row.hosts = &[],
-            &["internal-loadbalancer-serving-certkey: serves, but no host source says under which name"],
+            &["internal-loadbalancer-serving-certkey: serves, but has no host source"],
         );
         check_row(
             "signing-key",
@@ -433,17 +427,17 @@ mod tests {
         check_row(
             "day1/root-ca",
             |row| row.subject = SubjectRule::StampedSecret,
-            &["day1/root-ca: is called after its Secret, but has none of its own"],
+            &["day1/root-ca: is named after its Secret, but has none of its own"],
         );
         check_row(
             "etcd-peer-<node>",
             |row| row.subject = SubjectRule::StampedSecret,
-            &["etcd-peer-<node>: is called after its Secret, whose name may be too long"],
+            &["etcd-peer-<node>: is named after its Secret, whose name may be too long"],
         );
         check_row(
             "etcd-peer-<node>",
             |row| row.scope = Scope::Cluster,
-            &["etcd-peer-<node>: is one for its scope, but its Secret's name says otherwise"],
+            &["etcd-peer-<node>: has the scope one, but the name of its Secret does not match"],
         );
     }
 
@@ -471,7 +465,7 @@ mod tests {
             "day1/admin-kubeconfig-client",
             |row| row.usage = Usage::Serving,
             &[
-                "day1/admin-kubeconfig-client: serves, but no host source says under which name",
+                "day1/admin-kubeconfig-client: serves, but has no host source",
                 "day1/admin-kubeconfig-client: is in a kubeconfig, but is no client",
             ],
         );
@@ -500,7 +494,7 @@ mod tests {
             |bundle| bundle.inputs = &[BundleInput::Bundle("client-ca")],
             &["localhost-serving-ca: takes client-ca, which does not come before it"],
         );
-        check_bundle(id, |bundle| bundle.inputs = &[], &["localhost-serving-ca: is made of nothing"]);
+        check_bundle(id, |bundle| bundle.inputs = &[], &["localhost-serving-ca: has no inputs"]);
         check_bundle(
             "day1/aggregator-ca-bundle",
             |bundle| bundle.home = BundleHome::File { stem: "elsewhere", config_maps: &[] },
@@ -529,7 +523,7 @@ mod tests {
                 let edge = edge(catalog, row);
                 catalog.edges.remove(edge);
             },
-            &["node-system-admin-client: is accepted by nobody: no edge has it"],
+            &["node-system-admin-client: is on no edge, so no verifier accepts it"],
         );
         let place = "kube-apiserver accepts node-system-admin-client of administrator on a node";
         let check_changed = |change: &dyn Fn(&mut Edge), expected: &str| {
@@ -554,7 +548,7 @@ mod tests {
             &|edge| edge.trust = Trust::Row("aggregator-client-signer"),
             "aggregator-client-signer itself never holds node-system-admin-signer, which signs it",
         );
-        // A signer that leaves the way to the API server is missed by everybody who came that way.
+        // Every verifier that depends on the removed input lacks the signer.
         check_edges(
             |catalog| {
                 let bundle = catalog.bundles.iter_mut().find(|bundle| bundle.id == "csr-controller-ca");
@@ -570,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_for_somebody_has_a_reader() {
+    fn every_copy_has_a_reader() {
         let without = |verifier: &'static str, object: &'static str| {
             move |catalog: &mut Catalog| {
                 let is_there = |edge: &Edge| matches!(edge.verifier.place, Place::Object(it) if it.name == object);
@@ -585,17 +579,15 @@ mod tests {
         check(&|_| {}, &[]);
         check(
             &without("kube-controller-manager", "client-ca"),
-            &[
-                "client-ca: is reloaded (10m) in openshift-kube-controller-manager/client-ca, but no edge says who reads it \
-               there",
-            ],
+            &["client-ca: is reloaded (10m) in openshift-kube-controller-manager/client-ca, but no edge has a reader \
+               there"],
         );
-        // The home of a bundle, like its copies.
+        // The same check for the home of a bundle.
         check(
             &without("pod", "serviceaccount-ca"),
             &[
-                "serviceaccount-ca: is revisioned in openshift-kube-controller-manager/serviceaccount-ca, but no edge says \
-               who reads it there",
+                "serviceaccount-ca: is revisioned in openshift-kube-controller-manager/serviceaccount-ca, but no edge has \
+               a reader there",
             ],
         );
         let is_scheduler = |edge: &Edge| edge.presenter.name == "kube-scheduler";
@@ -603,7 +595,7 @@ mod tests {
             &|catalog| catalog.edges.retain(|edge| !is_scheduler(edge)),
             &[
                 "kube-scheduler-client-cert-key: is reloaded (10m) in openshift-kube-scheduler/kube-scheduler-client-cert-key, \
-               but no edge says who reads it there",
+               but no edge has a reader there",
             ],
         );
     }
@@ -621,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_that_documents_confuse_are_told_apart() {
+    fn similar_names_in_the_documentation_are_different_certificates() {
         let certificate_in = |id: &str| Catalog::builtin().row(id).map(|row| row.certificate);
         assert_eq!(certificate_in("kubelet-client"), Some("kube-apiserver-to-kubelet-client"));
         assert_eq!(certificate_in("csr-signer"), Some("csr-signer-ca"));
@@ -630,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_scale_keeps_every_order_of_times() {
+    fn the_largest_time_scale_keeps_the_order_of_all_lifetimes() {
         let scale =
             super::super::TimeScale::divide_by(super::super::TimeScale::MAX_DIVISOR).expect("the bound is allowed");
         for row in &Catalog::builtin().rows {

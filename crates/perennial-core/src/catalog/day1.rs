@@ -1,15 +1,15 @@
-//! The rows that the installation makes: signers first, then what they sign.
+//! The Day-1 rows, which the installation creates: signers first, then the rows that they sign.
 
 use super::hosts::HostSource::{self, ApiExternal, ApiInternal, ApiVips, BootstrapProvisioning, Fixed, ServiceNetwork};
 use super::{
-    Annotations, Component, Condition, Custody, Day, Delivery, FollowsSigner, Home, Kubeconfig, Object, Row, Scope,
-    Signer, Span, SubjectRule, Succession,
+    Annotations, Component, Condition, Custody, Day, Delivery, FollowsSigner, Home, Kubeconfig, Layout, Object, Row,
+    Scope, Signer, Span, SubjectRule, Succession,
 };
 use crate::policy::Usage;
 
 const TEN_YEARS: Span = Span::days(3650);
 const YEAR: Span = Span::days(365);
-/// For what the running cluster replaces within its first day.
+/// For certificates that the running cluster replaces within its first day.
 const DAY: Span = Span::days(1);
 
 const KUBERNETES: HostSource = HostSource::ServiceShort { service: "kubernetes", namespace: "default" };
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         ..signer("day1/ingress-operator-signer", "ingress-operator-signer", Span::days(730)).kept(Custody::Offline)
     },
     Row {
-        // Its holder connects; the original also lets it serve, and some tooling around it does.
+        // The client certificate may also serve, as in the original installer; some tooling relies on it.
         usage: Usage::Peer,
         delivery: Delivery::Never,
         home: Home::Files {
@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Row] = &[
         ..serving("day1/ironic-server", "ironic-server", "", DAY).at(&[ApiInternal, ApiVips, BootstrapProvisioning])
     },
     Row {
-        // Serves the journal on the bootstrap host, and is the client that reads it.
+        // Serves the journal on the bootstrap host, and is the client certificate of its reader.
         usage: Usage::Peer,
         ..client("day1/journal-gatewayd-client", "journal-gatewayd-client", "day1/root-ca", TEN_YEARS)
             .named("journal-gatewayd", &["OpenShift Bootstrap"])
@@ -188,6 +188,7 @@ const fn signer(id: &'static str, certificate: &'static str, validity: Span) -> 
         condition: Condition::Always,
         component: Component::Installer,
         annotations: Annotations::CertificateValidity,
+        layout: Layout::Apart,
         follows_signer: FollowsSigner::AtRefresh,
         cross_signed: false,
     }
@@ -198,7 +199,7 @@ const fn client(id: &'static str, certificate: &'static str, signed_by: &'static
         usage: Usage::Client,
         signer: Signer::Row(signed_by),
         custody: None,
-        // The bootstrap control plane reads its files once and is gone within the hour.
+        // The bootstrap control plane reads its files once and is removed within the hour.
         delivery: Delivery::Never,
         ..signer(id, certificate, validity)
     }

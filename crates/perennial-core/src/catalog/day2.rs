@@ -1,12 +1,12 @@
-//! The rows that the running cluster makes and rotates.
+//! The Day-2 rows, which the running cluster creates and rotates.
 //!
-//! Lifetimes: a signer that other clusters' documents name keeps the documented lifetime; where the documents
-//! and the shipped operators differ, the documents win. A leaf lives a month, half of which is slack.
+//! Lifetimes: signers have the lifetimes of OpenShift's documentation. Where the documentation and the shipped operators
+//! differ, the documentation wins. A leaf is valid for a month, half of which is reserve.
 
 use super::hosts::HostSource::{self, ApiExternal, ApiInternal, Fixed, NodeAddresses, OwnService, ServiceNetwork};
 use super::{
-    Annotations, Component, Condition, Copied, CopyData, Custody, Day, Delivery, FollowsSigner, Home, Object, Row,
-    Scope, Signer, Span, SubjectRule, Succession,
+    Annotations, Component, Condition, Copied, CopyData, Custody, Day, Delivery, FollowsSigner, Home, Layout, Object,
+    Row, Scope, Signer, Span, SubjectRule, Succession,
 };
 use crate::policy::Usage;
 
@@ -18,20 +18,25 @@ pub(super) const CONFIG: &str = "openshift-config";
 pub(super) const MANAGED: &str = "openshift-config-managed";
 pub(super) const ETCD: &str = "openshift-etcd";
 pub(super) const ETCDO: &str = "openshift-etcd-operator";
-pub(super) const SERVICE_CA: &str = "openshift-service-ca";
+/// Where the service CA and its bundle are kept.
+pub const SERVICE_CA: &str = "openshift-service-ca";
+/// The row of the service CA.
+pub const SERVICE_CA_ROW: &str = "signing-key";
+/// The row of the certificates of Services.
+pub const SERVING_ROW: &str = "service-serving";
 
-/// Processes that watch their files notice a change within a minute or two; ten are allowed.
+/// A process that watches its files loads a change within a minute or two; the catalog allows ten.
 pub(super) const HOT: Delivery = Delivery::Reloaded { within: Span::minutes(10) };
-/// The longest between two updates of a cluster, each of which restarts all pods: 12 months, I.
+/// The longest time between two updates of a cluster, each of which restarts all pods: 12 months, I.
 #[cfg(test)]
 const UPDATE_INTERVAL: Span = Span::days(365);
-/// What is left of the service CA when it is rotated, M: an update comes before the old one ends, so M > I.
+/// The remaining validity of the service CA at its rotation, M. An update comes before the old CA expires, so M > I.
 const SERVICE_CA_MINIMUM: Span = Span::days(395);
-/// From its making to its rotation, R: an update comes before the next rotation, too, so R >= M.
+/// The time from the issue of the service CA to its rotation, R. An update comes before the next rotation too, so R >= M.
 const SERVICE_CA_ROTATION: Span = Span::days(395);
-/// How long it lives, D = R + M: about 26 months.
+/// The validity of the service CA, D = R + M: about 26 months.
 const SERVICE_CA_LIFE: Span = Span::days(SERVICE_CA_ROTATION.as_days() + SERVICE_CA_MINIMUM.as_days());
-/// Whoever uses it is restarted within what is left of it when it is rotated. A day less, because clocks differ.
+/// Every user of the service CA restarts within its remaining validity at rotation. A day less, because clocks differ.
 pub(super) const SERVICE_CA_CONSUMER: Delivery =
     Delivery::Reloaded { within: Span::days(SERVICE_CA_MINIMUM.as_days() - 1) };
 
@@ -46,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         .named("system:openshift-aggregator", &[]),
     signer("kube-apiserver-to-kubelet-signer", "kube-apiserver-to-kubelet-signer", KASO, YEAR),
     Row {
-        // Read at start only; the row can be set to hot reload where the API server does that.
+        // The process reads it only at start. The row can be set to hot reload for API servers that support it.
         delivery: Delivery::Revisioned,
         ..leaf("kubelet-client", "kube-apiserver-to-kubelet-client", KAS, "kube-apiserver-to-kubelet-signer")
             .named("system:kube-apiserver", &["kube-master"])
@@ -63,7 +68,7 @@ pub(super) const ROWS: &[Row] = &[
     )
     .serving(&[KUBERNETES, OPENSHIFT, ServiceNetwork]),
     Row {
-        // Kubeconfigs in people's homes and new nodes know only the first one.
+        // Kubeconfigs in home directories and new nodes know only the first signer.
         cross_signed: true,
         ..signer("loadbalancer-serving-signer", "kube-apiserver-lb-signer", KASO, TEN_YEARS)
     },
@@ -123,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
         .named("system:serviceaccount:openshift-kube-apiserver:check-endpoints", &[]),
     signer("node-system-admin-signer", "node-system-admin-signer", KASO, YEAR),
     Row {
-        // Becomes part of the kubeconfigs in openshift-kube-apiserver/node-kubeconfigs.
+        // A part of the kubeconfigs in openshift-kube-apiserver/node-kubeconfigs.
         validity: YEAR.0,
         succession: Succession::Refresh(Span::days(30)),
         ..leaf("node-system-admin-client", "node-system-admin-client", KASO, "node-system-admin-signer")
@@ -138,7 +143,7 @@ pub(super) const ROWS: &[Row] = &[
         usage: Usage::Signer,
         subject: SubjectRule::Stamped("kube-csr-signer_"),
         custody: Some(Custody::Cluster),
-        // Promoted to the operand's namespace once the bundle with it has had time to spread.
+        // Promoted to the operand's namespace after all readers have the bundle with the new signer.
         copies: &[Copied { data: CopyData::Alone, ..copied(object(KCM, "csr-signer"), HOT) }],
         delivery: Delivery::Indirect,
         component: Component::KubeControllerManager,
@@ -168,24 +173,26 @@ pub(super) const ROWS: &[Row] = &[
         subject: SubjectRule::StampedOnce("openshift-service-serving-signer"),
         component: Component::ServiceCa,
         annotations: Annotations::None,
+        layout: Layout::Bundle,
         cross_signed: true,
         succession: Succession::RefreshBefore(SERVICE_CA_MINIMUM),
-        ..signer("signing-key", "service-ca", SERVICE_CA, (SERVICE_CA_LIFE, SERVICE_CA_ROTATION))
+        ..signer(SERVICE_CA_ROW, "service-ca", SERVICE_CA, (SERVICE_CA_LIFE, SERVICE_CA_ROTATION))
     },
     Row {
         usage: Usage::Serving,
         subject: SubjectRule::FirstHost,
         hosts: &[OwnService],
-        // Pods that read it only at a restart have 430 days for that: more than they need.
+        // Pods that read it only at a restart have 430 days for the restart: more than they need.
         validity: Span::days(730),
         succession: Succession::Refresh(Span::days(300)),
         delivery: SERVICE_CA_CONSUMER,
         scope: Scope::Service,
         component: Component::ServiceCa,
         annotations: Annotations::ServiceServing,
+        layout: Layout::Alone,
         follows_signer: FollowsSigner::AtOnce,
         home: Home::Secret(object("<namespace>", "<secret>")),
-        ..leaf("service-serving", "service-serving", "<namespace>", "signing-key")
+        ..leaf(SERVING_ROW, "service-serving", "<namespace>", SERVICE_CA_ROW)
     },
 ];
 
@@ -195,16 +202,16 @@ const YEAR: (Span, Span) = (Span::days(365), Span::days(292));
 /// One Secret for all of etcd's leaves, so that one change is one rollout.
 const ETCD_ALL_CERTS: &[Copied] =
     &[Copied { data: CopyData::UnderItsName, ..copied(object(ETCD, "etcd-all-certs"), Delivery::Revisioned) }];
-/// 5 years, and 4.2 of them.
+/// Validity 5 years, refresh after 4.2 years.
 const ETCD_SIGNER: (Span, Span) = (Span::days(1825), Span::days(1533));
-/// 3 years, and 2.2 of them.
+/// Validity 3 years, refresh after 2.2 years.
 const ETCD_LEAF: (Span, Span) = (Span::days(1095), Span::days(803));
 
 pub(super) const fn object(namespace: &'static str, name: &'static str) -> Object {
     Object { namespace, name }
 }
 
-/// A repetition of the whole object.
+/// A copy of the whole object.
 pub(super) const fn copied(object: Object, delivery: Delivery) -> Copied {
     Copied { object, data: CopyData::Same, delivery }
 }
@@ -229,6 +236,7 @@ const fn signer(id: &'static str, certificate: &'static str, namespace: &'static
         condition: Condition::Always,
         component: Component::KubeApiserver,
         annotations: Annotations::CertificateValidity,
+        layout: Layout::Apart,
         follows_signer: FollowsSigner::AtRefresh,
         cross_signed: false,
     }
@@ -248,7 +256,7 @@ const fn etcd_signer(id: &'static str, certificate: &'static str) -> Row {
     Row { component: Component::Etcd, ..signer(id, certificate, ETCD, ETCD_SIGNER) }
 }
 
-/// etcd's leaves reach every node in one Secret, whose change rolls the static pods once.
+/// All leaves of etcd are copied into one Secret, so that one change causes one rollout of the static pods.
 const fn etcd_leaf(id: &'static str, certificate: &'static str, signed_by: &'static str) -> Row {
     Row {
         validity: ETCD_LEAF.0,
@@ -280,7 +288,7 @@ const fn etcd_node(id: &'static str, certificate: &'static str, signed_by: &'sta
 }
 
 impl Row {
-    /// A server at these hosts, whose common name is the first of them.
+    /// A serving certificate for these hosts; the first one is the common name.
     const fn serving(self, hosts: &'static [HostSource]) -> Row {
         Row { usage: Usage::Serving, subject: SubjectRule::FirstHost, hosts, ..self }
     }
@@ -290,8 +298,8 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// The arithmetic of the service CA: a pod that reads what it trusts only when it starts has been restarted by an update
-    /// before the CA that it knows ends, and before the CA is replaced once more.
+    /// A pod that reads its trust bundle only at start must be restarted by an update before the CA that it trusts expires, and
+    /// before the next rotation.
     #[test]
     fn every_pod_is_restarted_between_two_rotations_of_the_service_ca_and_before_the_old_one_ends() {
         let row = ROWS.iter().find(|row| row.id == "signing-key").unwrap();
@@ -300,10 +308,10 @@ mod tests {
         assert_eq!(row.validity, rotation + minimum, "D = R + M");
         assert!(rotation >= minimum && minimum > UPDATE_INTERVAL, "R >= M > I: {rotation}, {minimum}");
         assert_eq!((row.validity, minimum), (Span::days(790), Span::days(395)));
-        // What consumers are given is what is left when it is rotated, and longer than they need.
+        // The lag of consumers is the remaining validity at rotation, and longer than they need.
         let lag = SERVICE_CA_CONSUMER.within().unwrap();
         assert!(UPDATE_INTERVAL < lag && lag < minimum, "{lag}");
-        // A certificate that is about to be refreshed, or whose signer was just replaced, lasts that long as well.
+        // A leaf that is about to be refreshed, or whose signer was just replaced, is valid that long too.
         let leaf = ROWS.iter().find(|row| row.id == "service-serving").unwrap();
         let Succession::Refresh(refresh) = leaf.succession else { panic!("{:?}", leaf.succession) };
         assert!(refresh + lag < leaf.validity && refresh < rotation);

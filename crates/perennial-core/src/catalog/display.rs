@@ -1,4 +1,4 @@
-//! How the catalog's parts read in tables, pages and JSON.
+//! The text of the catalog's types in tables, pages and JSON.
 
 use std::fmt;
 

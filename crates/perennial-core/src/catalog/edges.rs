@@ -1,11 +1,12 @@
-//! The edges: who must accept whom, with the trust that the verifying process really reads.
+//! The edges: which verifier must accept which presenter, with the bundle that the verifying process really reads.
 
-use super::day2::{ETCD, ETCDO, HOT, KAS, KASO, KCM, MANAGED, SERVICE_CA_CONSUMER, object};
+use super::bundles::SERVICE_CA_BUNDLE;
+use super::day2::{ETCD, ETCDO, HOT, KAS, KASO, KCM, MANAGED, SERVICE_CA_CONSUMER, SERVING_ROW, object};
 use super::{Delivery, Edge, Leaf, Party, Place, Purpose, Span, Trust};
 
 /// Every edge: the installation's, then the running cluster's.
 pub(super) const EDGES: &[Edge] = &[
-    // The bootstrap control plane reads its files once and is gone within the hour.
+    // The bootstrap control plane reads its files once and is removed within the hour.
     bootstrap("day1/kube-apiserver-localhost-server", SERVER, "day1/kube-control-plane-ca-bundle"),
     bootstrap("day1/kube-apiserver-service-network-server", SERVER, "day1/kube-control-plane-ca-bundle"),
     bootstrap("day1/kube-apiserver-lb-server", SERVER, "day1/kube-apiserver-complete-server-ca-bundle"),
@@ -28,7 +29,7 @@ pub(super) const EDGES: &[Edge] = &[
         ..bootstrap("day1/ironic-server", SERVER, "day1/machine-config-server-ca-bundle")
     },
     bootstrap("day1/internal-release-image", SERVER, "day1/machine-config-server-ca-bundle"),
-    // What nodes know from their disk image, and people from a file: nothing brings them anything new.
+    // Trust in disk images of nodes and in files of people: no update reaches it.
     Edge {
         verifier: Party { name: "new node", place: Place::File("ignition"), delivery: NEVER },
         trust: Trust::Bundle("day1/machine-config-server-ca-bundle"),
@@ -60,16 +61,16 @@ pub(super) const EDGES: &[Edge] = &[
         leaf: Leaf::Row("day1/kubelet-client"),
         ..api_accepts("new node", KAS, "client-ca", HOT)
     },
-    // What the API server presents.
+    // Certificates that the API server presents.
     Edge {
-        // The kubeconfig of a running kubelet is kept up to date from this copy.
+        // The kubeconfig of a running kubelet is updated from this copy.
         verifier: reads("node", MANAGED, "kube-apiserver-server-ca", HOT),
         ..api_serves("internal-loadbalancer-serving-certkey")
     },
     Edge { verifier: CONTROL_PLANE, ..api_serves("localhost-serving-cert-certkey") },
     Edge { verifier: CONTROL_PLANE, ..api_serves("localhost-recovery-serving-certkey") },
     Edge {
-        // The controller manager writes it to the kube-root-ca.crt of every namespace.
+        // The controller manager copies it to the kube-root-ca.crt of every namespace.
         verifier: reads("pod", KCM, "serviceaccount-ca", Delivery::Relayed { within: Span::minutes(10) }),
         trust: Trust::Bundle("serviceaccount-ca"),
         ..api_serves("service-network-serving-certkey")
@@ -96,7 +97,7 @@ pub(super) const EDGES: &[Edge] = &[
         leaf: Leaf::Row("aggregator-client"),
         purpose: CLIENT,
     },
-    // What the API server accepts.
+    // Certificates that the API server accepts.
     Edge {
         presenter: reads("kube-controller-manager", KCM, "kube-controller-manager-client-cert-key", HOT),
         leaf: Leaf::Row("kube-controller-manager-client-cert-key"),
@@ -122,7 +123,7 @@ pub(super) const EDGES: &[Edge] = &[
         leaf: Leaf::Row("node-system-admin-client"),
         ..api_accepts("administrator on a node", KAS, "client-ca", HOT)
     },
-    // Certificates that kubelets requested: any that the signer has issued and that has not expired.
+    // Certificates that kubelets requested: any unexpired certificate of the signer.
     Edge {
         presenter: Party { name: "kubelet", place: Place::File("kubelet-client-current.pem"), delivery: NEVER },
         leaf: Leaf::AnyBy("csr-signer"),
@@ -136,7 +137,7 @@ pub(super) const EDGES: &[Edge] = &[
         purpose: SERVER,
     },
     Edge {
-        // Copied to where Prometheus and the metrics server read it.
+        // Copied to the namespace in which Prometheus and the metrics server read it.
         verifier: reads("monitoring", MANAGED, "kubelet-serving-ca", HOT),
         trust: Trust::Bundle("csr-controller-ca"),
         presenter: Party { name: "kubelet", place: Place::File("kubelet-server-current.pem"), delivery: NEVER },
@@ -144,7 +145,7 @@ pub(super) const EDGES: &[Edge] = &[
         purpose: SERVER,
     },
     Edge {
-        // Whoever scrapes the controller manager has requested a certificate, too.
+        // A client that scrapes the controller manager has requested a certificate too.
         verifier: reads("kube-controller-manager", KCM, "client-ca", HOT),
         trust: Trust::Bundle("client-ca"),
         presenter: Party { name: "monitoring", place: Place::File("metrics-client-certs"), delivery: NEVER },
@@ -187,13 +188,13 @@ pub(super) const EDGES: &[Edge] = &[
     // Services.
     Edge {
         verifier: reads("consumer of the service CA", MANAGED, "service-ca", SERVICE_CA_CONSUMER),
-        trust: Trust::Bundle("signing-cabundle"),
+        trust: Trust::Bundle(SERVICE_CA_BUNDLE),
         presenter: Party {
             name: "pod of the Service",
             place: Place::Object(object("<namespace>", "<secret>")),
             delivery: SERVICE_CA_CONSUMER,
         },
-        leaf: Leaf::Row("service-serving"),
+        leaf: Leaf::Row(SERVING_ROW),
         purpose: SERVER,
     },
 ];
@@ -219,12 +220,12 @@ const fn bootstrap(row: &'static str, purpose: Purpose, bundle: &'static str) ->
     Edge { verifier: party, trust: Trust::Bundle(bundle), presenter: party, leaf: Leaf::Row(row), purpose }
 }
 
-/// The API server presents this row, to processes of the control plane unless said otherwise.
+/// The API server presents this row, by default to processes of the control plane.
 const fn api_serves(row: &'static str) -> Edge {
     Edge {
         verifier: CONTROL_PLANE,
         trust: Trust::Bundle("kube-apiserver-server-ca"),
-        // The recovery certificate is the one that is not read again while the process runs.
+        // Only the recovery certificate is not read again while the process runs.
         presenter: api(
             row,
             if matches!(row.as_bytes(), b"localhost-recovery-serving-certkey") { REVISIONED } else { HOT },
@@ -234,7 +235,7 @@ const fn api_serves(row: &'static str) -> Edge {
     }
 }
 
-/// The API server accepts a client; whom, the caller says.
+/// The API server accepts a client; the caller sets the client.
 const fn api_accepts(
     client: &'static str,
     namespace: &'static str,
@@ -250,7 +251,7 @@ const fn api_accepts(
     }
 }
 
-/// An etcd member presents this row to etcd members, as a server, unless said otherwise.
+/// An etcd member presents this row to etcd members, by default as a server.
 const fn etcd(row: &'static str, bundle: &'static str) -> Edge {
     Edge {
         verifier: reads("etcd", ETCD, "etcd-all-bundles", REVISIONED),

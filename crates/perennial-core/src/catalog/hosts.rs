@@ -1,4 +1,4 @@
-//! Where the names of a serving certificate come from, and what a cluster must tell for that.
+//! The sources of the names in serving certificates, and the facts of the cluster that they need.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::spec::Host;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostSource {
-    /// This very name or address.
+    /// A fixed name or address.
     Fixed(&'static str),
     /// All four forms of a Service's name: `s`, `s.ns`, `s.ns.svc` and `s.ns.svc.<cluster domain>`.
     ServiceShort {
@@ -27,7 +27,7 @@ pub enum HostSource {
         /// Its namespace.
         namespace: &'static str,
     },
-    /// The first address of every service network: that of the Service `kubernetes`.
+    /// The first address of every service network: the address of the Service `kubernetes`.
     ServiceNetwork,
     /// The host that clients outside the cluster connect to.
     ApiExternal,
@@ -43,7 +43,7 @@ pub enum HostSource {
     OwnService,
 }
 
-/// What a cluster says about itself, as far as certificates name it.
+/// The facts about a cluster that certificates name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterFacts {
@@ -55,26 +55,26 @@ pub struct ClusterFacts {
     pub api_internal: Option<Host>,
     /// The networks of Service addresses.
     pub service_networks: Vec<IpNet>,
-    /// The virtual addresses of the API; empty on platforms without.
+    /// The virtual addresses of the API; empty on platforms without them.
     pub api_vips: Vec<IpAddr>,
     /// The provisioning address of the bootstrap host, on bare metal.
     pub bootstrap_provisioning: Option<IpAddr>,
 }
 
-/// Which of a row's certificates is meant: the one of the cluster, of a node, or of a Service.
+/// Which of a row's certificates: the one of the cluster, of a node, or of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Instance {
-    /// The only one.
+    /// The only certificate of the row.
     Cluster,
-    /// That of a control-plane node.
+    /// The certificate of a control-plane node.
     Node {
         /// The node's name.
         name: String,
         /// Its internal addresses.
         addresses: Vec<IpAddr>,
     },
-    /// That of a Service.
+    /// The certificate of a Service.
     Service {
         /// Its namespace.
         namespace: String,
@@ -82,24 +82,24 @@ pub enum Instance {
         name: String,
         /// The Secret that it asked for.
         secret: String,
-        /// Whether its pods are addressed one by one, so that it needs wildcard names.
+        /// True for a headless Service, which needs wildcard names for its pods.
         headless: bool,
-        /// Which Service of this name it is; its certificate says so. None where nobody knows.
+        /// The uid of the Service, which its certificate names. Empty if unknown.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         uid: String,
     },
 }
 
-/// A source has no host to give.
+/// Why a source has no host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// Nobody says it.
+    /// The cluster does not have the fact.
     #[error("the cluster does not say its {fact}")]
     Missing {
-        /// What is missing, in words.
+        /// The missing fact, as in the message.
         fact: &'static str,
     },
-    /// The network has no address beside its own.
+    /// The network has no address except its own.
     #[error("the service network {network} is too small: it has no address for the API")]
     NoAddress {
         /// The network.
@@ -108,7 +108,7 @@ pub enum HostError {
 }
 
 impl HostSource {
-    /// The names from this source, canonical, in the order in which they are written.
+    /// Returns the names of this source in canonical form, in the order of the certificate.
     pub fn hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, HostError> {
         let missing = |fact| HostError::Missing { fact };
         Ok(match *self {
@@ -151,7 +151,7 @@ impl HostSource {
     }
 }
 
-/// The address after that of the network itself, which Kubernetes gives to the Service `kubernetes`.
+/// Returns the address after the network's own, which Kubernetes assigns to the Service `kubernetes`.
 fn first_address(network: &IpNet) -> Option<IpAddr> {
     let address = match network.network() {
         IpAddr::V4(ip) => IpAddr::V4(ip.to_bits().checked_add(1)?.into()),

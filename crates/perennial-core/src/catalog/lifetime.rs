@@ -1,4 +1,4 @@
-//! Lifetimes as the catalog writes them, and the scale that shrinks all of them for rehearsals.
+//! Lifetimes in the catalog, and the scale that shortens all of them for rehearsals.
 
 use std::fmt;
 
@@ -13,8 +13,8 @@ pub struct Span {
 
 /// Divides every lifetime, refresh and lag of the catalog by the same number.
 ///
-/// One scale for all keeps every inequality between lifetimes, which is what a rehearsal is about. A test
-/// checks that for the largest divisor; beyond it, everything would be a second long.
+/// One scale for all keeps the order of all lifetimes, which a rehearsal depends on. A test checks this
+/// for the largest divisor; with a larger one, all lifetimes would be one second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct TimeScale {
@@ -22,38 +22,45 @@ pub struct TimeScale {
     divisor: u32,
 }
 
+/// The time after which a rollout of a static-pod revision has reached all nodes, with some to spare: a write that a rollout must
+/// precede is delayed for that long at most.
+pub const ROLLOUT_AT_MOST: Span = Span::minutes(120);
+
+/// The time that a rollout of a static-pod revision usually takes: the forecast, which has no process to observe, assumes it.
+pub const USUAL_ROLLOUT: Span = Span::minutes(30);
+
 impl Span {
-    /// This many seconds.
+    /// Returns a span of this many seconds.
     pub const fn seconds(seconds: i64) -> Span {
         Span { seconds }
     }
 
-    /// This many minutes.
+    /// Returns a span of this many minutes.
     pub const fn minutes(minutes: i64) -> Span {
         Span { seconds: minutes * 60 }
     }
 
-    /// This many days of 24 hours.
+    /// Returns a span of this many days of 24 hours.
     pub const fn days(days: i64) -> Span {
         Span { seconds: days * 86_400 }
     }
 
-    /// As a duration, scaled. Never shorter than a second.
+    /// Returns the scaled duration, at least a second.
     pub fn scaled(self, scale: TimeScale) -> SignedDuration {
         SignedDuration::from_secs((self.seconds / i64::from(scale.divisor)).max(1))
     }
 
-    /// The span that is this many seconds when it is scaled.
+    /// Returns the span that has this many seconds after scaling.
     pub fn from_scaled(seconds: u32, scale: TimeScale) -> Span {
         Span { seconds: i64::from(seconds) * i64::from(scale.divisor) }
     }
 
-    /// In whole days, at full scale.
+    /// Returns the whole days, at full scale.
     pub(super) const fn as_days(self) -> i64 {
         self.seconds / 86_400
     }
 
-    /// In seconds, at full scale.
+    /// Returns the seconds, at full scale.
     pub const fn as_seconds(self) -> i64 {
         self.seconds
     }
@@ -63,13 +70,13 @@ impl TimeScale {
     /// Real lifetimes.
     pub const FULL: TimeScale = TimeScale { divisor: 1 };
 
-    /// What the feature gate `ShortCertRotation` means: 30 days become two hours.
+    /// The scale of the feature gate `ShortCertRotation`: 30 days become two hours.
     pub const SHORT: TimeScale = TimeScale { divisor: 360 };
 
-    /// The largest divisor: ten minutes become a second.
+    /// The largest divisor: ten minutes become one second.
     pub const MAX_DIVISOR: u32 = 600;
 
-    /// A scale that divides by `divisor`, if that is from 1 to [`TimeScale::MAX_DIVISOR`].
+    /// Returns a scale that divides by `divisor`, if that is from 1 to [`TimeScale::MAX_DIVISOR`].
     pub const fn divide_by(divisor: u32) -> Option<TimeScale> {
         match divisor {
             1..=TimeScale::MAX_DIVISOR => Some(TimeScale { divisor }),

@@ -1,20 +1,23 @@
-//! The catalog: which signers, bundles and certificates exist, as typed data.
+//! The catalog: the tables of all signers, leaves, bundles and edges.
 //!
-//! Install, run, forecast, audit, simulate, metrics and the documentation page are all driven by these
-//! tables; adding a certificate is adding a row. A *certificate* is the logical thing that an administrator
-//! names in a policy; its *rows* are where it lives, on Day-1 (files of the installation) and on Day-2
-//! (objects of the running cluster). A *bundle* is a set of signer certificates that somebody trusts.
+//! `install`, `run`, `forecast`, `simulate`, the metrics and the documentation read these tables. To add a certificate, add a
+//! row. A *certificate* is the logical certificate that an administrator names in a policy. Its *rows* say where it is kept: on
+//! Day-1 in files of the installation, on Day-2 in objects of the running cluster. A *bundle* is a set of signer
+//! certificates that a verifier trusts.
 
 mod bundles;
 mod certificates;
 mod check;
+mod components;
 mod day1;
 mod day2;
 mod display;
 mod edges;
 mod hosts;
+pub mod index;
 mod lifetime;
 mod related;
+mod slot;
 mod types;
 
 use std::collections::BTreeSet;
@@ -23,28 +26,32 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use serde::Serialize;
 
+pub use bundles::{SERVICE_CA_BUNDLE, SERVICE_CA_BUNDLE_HOME};
 pub use check::Defect;
+pub use components::{COMPONENTS, ComponentRow, OperatorResource, StaticPods};
+pub use day2::{SERVICE_CA as SERVICE_CA_NAMESPACE, SERVICE_CA_ROW, SERVING_ROW};
 pub use hosts::{ClusterFacts, HostError, HostSource, Instance};
-pub use lifetime::{Span, TimeScale};
+pub use lifetime::{ROLLOUT_AT_MOST, Span, TimeScale, USUAL_ROLLOUT};
+pub use slot::Slot;
 pub use types::{
     Annotations, Bundle, BundleHome, BundleInput, Certificate, Component, Condition, ConfigMapKey, Copied, CopyData,
-    Custody, Day, Delivery, Edge, FollowsSigner, Home, Kubeconfig, Leaf, Object, ObjectName, Party, Place, Purpose,
-    Row, Scope, Signer, SubjectRule, Succession, Trust,
+    Custody, Day, Delivery, Edge, FollowsSigner, Home, Kubeconfig, Layout, Leaf, Object, ObjectName, Party, Place,
+    Purpose, Row, Scope, Signer, SubjectRule, Succession, Trust,
 };
 
 use crate::policy::{Policy, Resolved};
 use crate::spec::{Host, Subject};
 
-/// All tables together. The built-in one is [`Catalog::builtin`]; a test or a rehearsal may change a copy of it.
+/// All tables. The built-in catalog is [`Catalog::builtin`]; a test or a rehearsal may change a copy of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Catalog {
-    /// The logical certificates: the well-known ones first, in the order of the PKI resource's rule.
+    /// The logical certificates: the well-known ones first, in the order of the PKI resource's validation rule.
     pub certificates: Vec<Certificate>,
-    /// Where they live: Day-1 first, and signers before what they sign.
+    /// The rows: Day-1 first, and signers before the rows that they sign.
     pub rows: Vec<Row>,
-    /// Who trusts them: inputs before what they flow into.
+    /// The bundles: inputs before the bundles that contain them.
     pub bundles: Vec<Bundle>,
-    /// Who must accept whom.
+    /// The edges.
     pub edges: Vec<Edge>,
 }
 
@@ -94,7 +101,7 @@ impl Catalog {
         self.certificate(row.certificate).expect("a catalog without defects lists the certificate of every row")
     }
 
-    /// The name by which a policy may override a row's key, if it has one.
+    /// Returns the name by which a policy may override the key of a row, if it has one.
     pub fn override_name(&self, row: &Row) -> Option<&'static str> {
         self.logical(row).well_known.then_some(row.certificate)
     }
@@ -104,7 +111,7 @@ impl Catalog {
         policy.resolve(self.override_name(row), self.logical(row).category)
     }
 
-    /// The row that signs another; none for what signs itself.
+    /// Returns the row that signs another; none for a self-signed row.
     pub fn signer_of(&self, row: &Row) -> Option<&Row> {
         match row.signer {
             Signer::Itself => None,
@@ -112,7 +119,7 @@ impl Catalog {
         }
     }
 
-    /// The Secret that holds a row in the cluster. An adopted row has that of the row that adopts it.
+    /// Returns the Secret of a row in the cluster. An adopted row has the Secret of the row that adopts it.
     pub fn secret_of(&self, row: &Row) -> Option<Object> {
         match (row.home, row.succession) {
             (Home::Secret(object), _) => Some(object),
@@ -121,7 +128,7 @@ impl Catalog {
         }
     }
 
-    /// The signers whose certificates are in a bundle, by whatever way they get there.
+    /// Returns the signers whose certificates are in a bundle, directly or through other bundles.
     pub fn signers_in(&self, bundle: &Bundle) -> BTreeSet<&'static str> {
         let through = |id: &str| self.bundle(id).map(|bundle| self.signers_in(bundle)).unwrap_or_default();
         let of = |input: &BundleInput| match *input {
@@ -138,20 +145,20 @@ impl Catalog {
         self.edges.iter().filter(move |edge| matches!(edge.leaf, Leaf::Row(leaf) | Leaf::AnyBy(leaf) if leaf == id))
     }
 
-    /// Everything wrong with it: a test wants that empty for the built-in one.
+    /// Returns all defects of the catalog. A test requires that the built-in catalog has none.
     pub fn defects(&self) -> Vec<Defect> {
         check::defects(self)
     }
 
-    /// Where something is kept or repeated for somebody whom no edge names: empty for the built-in one. A part of it may
-    /// lack readers and be whole otherwise, so this is no defect.
+    /// Returns the places that no edge reads. The built-in catalog has none. A part of the catalog may lack readers and
+    /// still be complete, so this is no defect.
     pub fn unread(&self) -> Vec<Defect> {
         check::unread(self)
     }
 }
 
 impl Row {
-    /// All its names on this cluster, each once, in the order of its sources.
+    /// Returns all names of the row on this cluster, each once, in the order of its sources.
     pub fn resolve_hosts(&self, cluster: &ClusterFacts, instance: &Instance) -> Result<Vec<Host>, HostError> {
         let mut hosts = Vec::new();
         let mut add = |host: Host| {
@@ -170,7 +177,7 @@ impl Row {
         Ok(hosts)
     }
 
-    /// Its subject, when issued for the first time, at `now` for these hosts.
+    /// Returns the subject of a first issue, at `now` for these hosts.
     pub fn resolve_subject(&self, instance: &Instance, now: Timestamp, hosts: &[Host]) -> Subject {
         let stamped = |stem: &str| format!("{stem}@{}", now.as_second());
         match self.subject {
@@ -179,7 +186,7 @@ impl Row {
                 organizations: organizations.iter().map(ToString::to_string).collect(),
                 organizational_units: organizational_units.iter().map(ToString::to_string).collect(),
             },
-            // Nothing relies on a server's common name: where no host fits, it has none.
+            // No client reads a server's common name. If no host fits, the subject has none.
             SubjectRule::FirstHost => {
                 let fitting = hosts.iter().map(Host::to_string).filter(|host| host.len() <= MAX_COMMON_NAME);
                 Subject::common_name(fitting.min().unwrap_or_default())

@@ -1,18 +1,18 @@
-//! Which components' certificates matter to each other.
+//! Which components depend on each other's certificates.
 
 use std::collections::BTreeSet;
 
 use super::{BundleInput, Catalog, Component, Leaf, Party, Place, Succession, Trust};
 
 impl Catalog {
-    /// The components that have an operator, for which this is true.
+    /// Returns the components that have an operator and satisfy `is_wanted`.
     pub fn operated(&self, is_wanted: impl Fn(Component) -> bool) -> BTreeSet<Component> {
         let operated = self.rows.iter().map(|row| row.component).filter(|it| it.operator_namespace().is_some());
         operated.filter(|it| is_wanted(*it)).collect()
     }
 
-    /// The components whose certificates and bundles may matter to a decision about these: each that signs, trusts, presents or
-    /// takes over something of another, or whose pods do, directly or not.
+    /// Returns the components whose certificates and bundles may affect a decision about these: each that signs, trusts, presents
+    /// or adopts a certificate of another, directly or indirectly, or whose pods do.
     pub fn related(&self, components: impl IntoIterator<Item = Component>) -> BTreeSet<Component> {
         let links: BTreeSet<(Component, Component)> = self.links().collect();
         let mut found: BTreeSet<Component> = components.into_iter().collect();
@@ -26,7 +26,7 @@ impl Catalog {
         }
     }
 
-    /// Pairs of components of which one has something to do with the other.
+    /// Returns the pairs of components of which one depends on the other.
     fn links(&self) -> impl Iterator<Item = (Component, Component)> {
         let of_row = |id: &str| self.row(id).map(|row| row.component);
         let of_bundle = |id: &str| self.bundle(id).map(|bundle| bundle.component);
@@ -61,7 +61,7 @@ impl Catalog {
         rows.chain(bundles).chain(edges)
     }
 
-    /// The component whose pods read what a party reads: the one whose namespace it is read in.
+    /// Returns the component whose pods read the place of a party: the owner of the namespace.
     fn reader(&self, party: &Party) -> Option<Component> {
         let Place::Object(object) = party.place else { return None };
         let is_theirs = |it: &Component| {
@@ -77,13 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_ca_has_nothing_to_do_with_the_control_plane() {
+    fn the_service_ca_is_independent_of_the_control_plane() {
         let catalog = Catalog::builtin();
         assert_eq!(catalog.related([Component::ServiceCa]), BTreeSet::from([Component::ServiceCa]));
         assert_eq!(catalog.related([]), BTreeSet::new());
         let others =
             [Component::Installer, Component::KubeApiserver, Component::KubeControllerManager, Component::Etcd];
-        // The API server is a client of etcd, and takes over what the installation made.
+        // The API server is a client of etcd, and adopts signers of the installation.
         assert_eq!(catalog.related([Component::KubeApiserver]), BTreeSet::from(others));
         assert_eq!(catalog.related([Component::Etcd]), BTreeSet::from(others));
         let operated = catalog.operated(|it| it != Component::Etcd);

@@ -1,11 +1,11 @@
-//! What the tables of the catalog are made of.
+//! The types of the catalog's tables.
 
 use serde::{Deserialize, Serialize};
 
 use super::{HostSource, Instance, Span};
 use crate::policy::{Category, Usage};
 
-/// A certificate as an administrator thinks of it, whatever rows hold it.
+/// A logical certificate, independent of the rows that hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
@@ -13,17 +13,17 @@ pub struct Certificate {
     pub name: &'static str,
     /// Its category in policies and metrics.
     pub category: Category,
-    /// Whether `spec.overrides[]` of the PKI resource may name it.
+    /// True if `spec.overrides[]` of the PKI resource may name it.
     pub well_known: bool,
     /// What it is for, in a few words.
     pub purpose: &'static str,
 }
 
-/// One place where a certificate lives, and everything needed to make it there.
+/// One place of a certificate, and everything needed to issue it there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
-    /// Unique among rows. Day-2 rows are called as their Secret, Day-1 rows `day1/` and their certificate.
+    /// Unique among rows. A Day-2 row has the name of its Secret, a Day-1 row `day1/` and the name of its certificate.
     pub id: &'static str,
     /// The logical certificate.
     pub certificate: &'static str,
@@ -31,97 +31,99 @@ pub struct Row {
     pub day: Day,
     /// CA, serving, client or both.
     pub usage: Usage,
-    /// Who signs it.
+    /// The signer.
     pub signer: Signer,
-    /// Its subject.
+    /// The subject.
     pub subject: SubjectRule,
-    /// The names it serves.
+    /// The names that it serves.
     pub hosts: &'static [HostSource],
-    /// Whether each IP address is repeated as a DNS name, for clients of old that look only there.
+    /// True if each IP address is repeated as a DNS name, for old clients that look for it only there.
     pub ip_text_as_dns: bool,
-    /// How long it is valid from the instant of issue; never longer than its signer.
+    /// The validity from the time of issue; never longer than that of the signer.
     pub validity: Span,
-    /// What follows it.
+    /// When and how it is replaced.
     pub succession: Succession,
-    /// Where certificate and key are kept.
+    /// The place of certificate and key.
     pub home: Home,
-    /// Secrets that repeat it for other consumers.
+    /// Secrets that hold a copy for other readers.
     pub copies: &'static [Copied],
     /// How a new one reaches the process that presents it.
     pub delivery: Delivery,
     /// For signers: who has the key.
     pub custody: Option<Custody>,
-    /// How many of it there are.
+    /// How many certificates the row stands for.
     pub scope: Scope,
-    /// On which clusters it exists.
+    /// The clusters that have the row.
     pub condition: Condition,
-    /// Whose it is.
+    /// The component that owns it.
     pub component: Component,
-    /// Which annotations its Secret carries.
+    /// The annotations on its Secret.
     pub annotations: Annotations,
+    /// What its Secret holds besides certificate and key.
+    pub layout: Layout,
     /// For leaves: when they move to a new signer.
     pub follows_signer: FollowsSigner,
-    /// For signers: whether an earlier and a later one sign each other, so that who knows only one accepts both.
+    /// For signers: whether the old and the new signer sign each other, so that a client that trusts only one accepts leaves of both.
     pub cross_signed: bool,
 }
 
-/// A set of signer certificates that somebody trusts, or that flows into such a set.
+/// A set of signer certificates that a verifier trusts, or that is an input of such a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bundle {
-    /// Unique among bundles. Called as its ConfigMap; `day1/` and its file for those of the installation.
+    /// Unique among bundles. The name of its ConfigMap; for bundles of the installation `day1/` and the name of the file.
     pub id: &'static str,
     /// Made by the installation, or by the running cluster.
     pub day: Day,
-    /// Where it is kept.
+    /// The place of the bundle.
     pub home: BundleHome,
-    /// What it is made of, in order.
+    /// The inputs, in order.
     pub inputs: &'static [BundleInput],
-    /// ConfigMaps that repeat it.
+    /// ConfigMaps that hold a copy.
     pub copies: &'static [Copied],
     /// How a change reaches the process that verifies with the object in `home`.
     pub delivery: Delivery,
-    /// Whose it is.
+    /// The component that owns it.
     pub component: Component,
 }
 
-/// A verifier, with the trust that it really reads, must accept what a presenter presents. Mutual TLS is two of them.
+/// A verifier, with the bundle that it really reads, must accept the certificate of a presenter. Mutual TLS is two edges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Edge {
-    /// Who verifies, and from where it reads its trust.
+    /// The verifier, and the place from which it reads its bundle.
     pub verifier: Party,
-    /// What it trusts.
+    /// The bundle that it trusts.
     pub trust: Trust,
-    /// Who presents, and from where it reads its certificate.
+    /// The presenter, and the place from which it reads its certificate.
     pub presenter: Party,
-    /// What is presented.
+    /// The certificate that it presents.
     pub leaf: Leaf,
-    /// What for.
+    /// The purpose of the certificate.
     pub purpose: Purpose,
 }
 
-/// A process, or a kind of them, and how what it reads reaches it.
+/// A process, or a kind of process, and how a change reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Party {
-    /// What people call it.
+    /// The name in messages.
     pub name: &'static str,
-    /// What it reads.
+    /// The place that it reads.
     pub place: Place,
-    /// How a change of that reaches it, and within what time.
+    /// How, and within what time, a change of that place reaches it.
     pub delivery: Delivery,
 }
 
-/// What a process reads.
+/// The place that a process reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Place {
     /// An object of the cluster, mounted or synchronised to files.
     Object(Object),
-    /// A file that is written from elsewhere.
+    /// A file that is written outside the cluster.
     File(&'static str),
 }
 
-/// What a verifier trusts.
+/// The trust of a verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Trust {
@@ -131,27 +133,27 @@ pub enum Trust {
     Row(&'static str),
 }
 
-/// What a presenter presents.
+/// The certificate of a presenter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Leaf {
     /// The certificate of this row.
     Row(&'static str),
-    /// Any certificate of this signer that has not expired: those handed out on request.
+    /// Any unexpired certificate of this signer: those that it issues on request.
     AnyBy(&'static str),
 }
 
-/// What a certificate is presented for.
+/// The purpose for which a certificate is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
-    /// By a server to a client, for all its names.
+    /// A server presents it to a client, for all names of the server.
     Server,
-    /// By a client to a server.
+    /// A client presents it to a server.
     Client,
 }
 
-/// When a row comes into being.
+/// When a row is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Day {
     /// Made once, by the installation.
@@ -162,7 +164,7 @@ pub enum Day {
     Two,
 }
 
-/// Who signs a row. Written as the row's id, or `(self)`.
+/// The signer of a row. Written as the row's id, or `(self)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signer {
     /// Its own key.
@@ -171,11 +173,11 @@ pub enum Signer {
     Row(&'static str),
 }
 
-/// How a row's subject comes about.
+/// The rule for the subject of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum SubjectRule {
-    /// Always the same: the identity that a server authorizes, or a name that people look for.
+    /// A fixed subject: the identity that a server authorizes, or a name that people search for.
     Fixed {
         /// CN.
         common_name: &'static str,
@@ -186,34 +188,34 @@ pub enum SubjectRule {
     },
     /// The first of its hosts, in byte order, that fits a common name.
     FirstHost,
-    /// `<this>@<unix seconds>`: differs from rotation to rotation.
+    /// `<this>@<unix seconds>`: different after each rotation.
     Stamped(&'static str),
-    /// `<this>@<unix seconds>` of the first issue; rotations keep the subject that is there, byte for byte.
+    /// `<this>@<unix seconds>` of the first issue. Rotations keep the existing subject byte for byte.
     StampedOnce(&'static str),
     /// `<namespace>_<secret>@<unix seconds>`, or without the namespace where that is too long for a
     /// common name.
     StampedSecret,
 }
 
-/// What happens to a row at the end of its time.
+/// When and how a certificate is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Succession {
-    /// Re-issued in place when this much of its time has passed.
+    /// Re-issued in place after this time.
     Refresh(Span),
-    /// Re-issued in place when less than this much of its time is left, however long it lives: who uses the old one has at
-    /// least this long to come to the new one.
+    /// Re-issued in place this long before it expires. Users of the old certificate have at least this time to load the
+    /// new one.
     RefreshBefore(Span),
-    /// The Day-2 row with this id takes over this very certificate and key, and rotates it.
+    /// The Day-2 row with this id adopts this certificate and key, and rotates it.
     AdoptedBy(&'static str),
-    /// The Day-2 row with this id issues its own, and this one is forgotten.
+    /// The Day-2 row with this id issues its own certificate, and this one is no longer used.
     ReplacedBy(&'static str),
-    /// Nobody rotates it.
+    /// It is not rotated.
     Never,
 }
 
-/// An object in the cluster. Rows that stand for several certificates have placeholders in it: `<node>`,
-/// `<namespace>` and `<secret>`, which [`Object::of`] fills in.
+/// An object in the cluster. A row for several certificates has placeholders in it (`<node>`,
+/// `<namespace>` and `<secret>`), which [`Object::of`] fills in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Object {
     /// Namespace.
@@ -222,7 +224,7 @@ pub struct Object {
     pub name: &'static str,
 }
 
-/// An object in the cluster, by its real name.
+/// An object in the cluster, by its actual name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectName {
     /// Namespace.
@@ -231,41 +233,41 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// Where a certificate and its key are kept.
+/// The place of a certificate and its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Home {
-    /// `tls/<certificate>.crt` and `.key` of the installation, and where given a Secret of the new cluster.
+    /// `tls/<certificate>.crt` and `.key` of the installation, and optionally a Secret of the new cluster.
     Files {
         /// The Secret that carries it into the cluster.
         secret: Option<Object>,
-        /// The kubeconfig under `auth/` that is made of it.
+        /// The kubeconfig under `auth/` that contains it.
         kubeconfig: Option<Kubeconfig>,
     },
     /// A Secret with `tls.crt` and `tls.key`.
     Secret(Object),
 }
 
-/// A kubeconfig made of a client certificate on Day-1.
+/// A Day-1 kubeconfig with a client certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Kubeconfig {
     /// The file under `auth/`.
     pub file: &'static str,
     /// The user's name inside it.
     pub user: &'static str,
-    /// Which address of the API server it names.
+    /// The address of the API server in it.
     pub server: HostSource,
     /// The bundle it trusts.
     pub bundle: &'static str,
 }
 
-/// Where a bundle is kept.
+/// The place of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BundleHome {
     /// `tls/<this>.crt` of the installation, and ConfigMaps of the new cluster.
     File {
-        /// The file name without its ending.
+        /// The file name without its extension.
         stem: &'static str,
         /// The ConfigMaps that carry it into the cluster.
         config_maps: &'static [ConfigMapKey],
@@ -283,7 +285,7 @@ pub struct ConfigMapKey {
     pub key: &'static str,
 }
 
-/// What a bundle is made of.
+/// An input of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BundleInput {
@@ -293,30 +295,30 @@ pub enum BundleInput {
     Bundle(&'static str),
     /// Only the first certificate of the other bundle.
     First(&'static str),
-    /// A ConfigMap that somebody else fills.
+    /// A ConfigMap that another writer fills.
     Foreign(Object),
 }
 
-/// A repetition of a Secret or ConfigMap, and how a change of it reaches who reads it there.
+/// A copy of a Secret or ConfigMap, and how a change of the copy reaches its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Copied {
     /// The copy.
     pub object: Object,
-    /// Under which key of it.
+    /// The key in the copy.
     pub data: CopyData,
-    /// How it is read.
+    /// How a change reaches the readers of the copy.
     pub delivery: Delivery,
 }
 
-/// Under which key a copy holds what it repeats.
+/// The key of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CopyData {
-    /// The same as in its source.
+    /// The same key as in the source.
     Same,
-    /// The same as in its source, but the certificate without its chain: for who issues with it.
+    /// The same key as in the source, but the certificate without its chain: for a process that issues with it.
     Alone,
-    /// One named after the source, beside others: many certificates in one object change in one write.
+    /// A key named after the source, next to others: many certificates in one object change in one write.
     UnderItsName,
 }
 
@@ -324,33 +326,33 @@ pub enum CopyData {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Delivery {
-    /// The process reads its files again, at the latest after this time.
+    /// The process reads its files again within this time.
     Reloaded {
-        /// The longest that a process may go on using the old content.
+        /// The longest time that a process may use the old content.
         within: Span,
     },
-    /// A change makes a new static-pod revision, which restarts the process node by node.
+    /// A change creates a new static-pod revision, which restarts the process node by node.
     Revisioned,
-    /// A change makes a new static-pod revision, and what the restarted process then hands on is read within this time.
+    /// A change creates a new static-pod revision, and the restarted process passes the content on to readers within this time.
     Relayed {
-        /// The longest from the restart to the last reader.
+        /// The longest time from the restart to the last reader.
         within: Span,
     },
-    /// Nothing brings a change to it: a kubeconfig in somebody's home, a disk image.
+    /// No change reaches it: a kubeconfig in a home directory, a disk image.
     Never,
-    /// No process reads this object itself; it flows into others.
+    /// No process reads this object; it is an input of others.
     Indirect,
 }
 
-/// Who has a signer's key. Only `Cluster` can be rotated by Perennial.
+/// Who has a signer's key. Perennial can rotate only `Cluster`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Custody {
     /// A Secret in the cluster.
     Cluster,
-    /// The directory of the installation, with whoever keeps it.
+    /// The directory of the installation, which the administrator keeps.
     Offline,
-    /// Nobody: it is thrown away when the last certificate that it signs is made.
+    /// No one: the installation deletes the key after the last certificate that it signs.
     Discarded,
 }
 
@@ -366,7 +368,7 @@ pub enum Scope {
     Service,
 }
 
-/// On which clusters a row exists.
+/// The clusters that have a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Condition {
@@ -380,14 +382,14 @@ pub enum Condition {
     InternalReleaseImage,
 }
 
-/// Who owns a row or bundle. Written as the operator's name.
+/// The owner of a row or bundle. Written as the operator's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Component {
     /// Day-1.
     Installer,
     /// The Kubernetes API server.
     KubeApiserver,
-    /// The controller manager: certificates by request.
+    /// The controller manager: certificates on request.
     KubeControllerManager,
     /// etcd.
     Etcd,
@@ -395,11 +397,11 @@ pub enum Component {
     ServiceCa,
 }
 
-/// Which annotations a row's objects carry.
+/// The annotations on a row's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Annotations {
-    /// None of their own: their absence means nothing.
+    /// None. A missing annotation has no meaning.
     None,
     /// The `auth.openshift.io/certificate-*` family; a missing or garbled one forces re-issue.
     CertificateValidity,
@@ -407,18 +409,30 @@ pub enum Annotations {
     ServiceServing,
 }
 
+/// What a Secret holds besides its certificate and key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Layout {
+    /// Cross-certificates, each under its own key. Keys of other writers stay.
+    Apart,
+    /// The same, and `ca-bundle.crt` with the signer and the earlier signers that it cross-signed.
+    Bundle,
+    /// Nothing.
+    Alone,
+}
+
 /// When a leaf moves to a new signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum FollowsSigner {
-    /// As soon as everybody who verifies it trusts the new signer.
+    /// As soon as all verifiers trust the new signer.
     AtOnce,
-    /// At its own next refresh, which comes before the old signer ends.
+    /// At its own next refresh, which comes before the old signer expires.
     AtRefresh,
 }
 
 impl Object {
-    /// The object of one of the row's certificates.
+    /// Returns the object of one of the row's certificates.
     pub fn of(&self, instance: &Instance) -> ObjectName {
         let fill = |text: &str| match instance {
             Instance::Cluster => text.to_owned(),
@@ -432,46 +446,11 @@ impl Object {
 }
 
 impl Delivery {
-    /// The longest that a process may go on with the old content, where that is a time.
+    /// Returns the longest time that a process may use the old content, if there is a limit.
     pub fn within(self) -> Option<Span> {
         match self {
             Delivery::Reloaded { within } | Delivery::Relayed { within } => Some(within),
             Delivery::Revisioned | Delivery::Never | Delivery::Indirect => None,
-        }
-    }
-}
-
-impl Component {
-    /// The operator's name, as the `component` label of the metrics has it.
-    pub fn operator(self) -> &'static str {
-        match self {
-            Component::Installer => "installer",
-            Component::KubeApiserver => "kube-apiserver-operator",
-            Component::KubeControllerManager => "kube-controller-manager-operator",
-            Component::Etcd => "etcd-operator",
-            Component::ServiceCa => "service-ca-operator",
-        }
-    }
-
-    /// Where its operator lives, if it has one.
-    pub fn operator_namespace(self) -> Option<&'static str> {
-        match self {
-            Component::Installer => None,
-            Component::KubeApiserver => Some("openshift-kube-apiserver-operator"),
-            Component::KubeControllerManager => Some("openshift-kube-controller-manager-operator"),
-            Component::Etcd => Some("openshift-etcd-operator"),
-            Component::ServiceCa => Some("openshift-service-ca-operator"),
-        }
-    }
-
-    /// The value of `openshift.io/owning-component` on its objects.
-    pub fn owner(self) -> &'static str {
-        match self {
-            Component::Installer => "installer",
-            Component::KubeApiserver => "kube-apiserver",
-            Component::KubeControllerManager => "kube-controller-manager",
-            Component::Etcd => "etcd",
-            Component::ServiceCa => "service-ca",
         }
     }
 }

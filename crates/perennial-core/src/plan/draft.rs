@@ -1,28 +1,29 @@
-//! A snapshot with writes on top of it: the world as a plan would make it.
+//! The draft: a snapshot with the writes of a plan applied.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::breaker::REMEMBERED_ISSUES;
 use super::step::{Action, Bridge, CopyItem, Issue, Publication, Step};
-use crate::rules::{BundleState, Observed, Published, SecretState, Superseded};
-use crate::snapshot::{Slot, Snapshot};
+use crate::catalog::Instance;
+use crate::clocks::shifted;
+use crate::snapshot::{BundleState, Observed, Published, SecretState, Slot, Snapshot, Superseded};
 use crate::spec::SubjectSpec;
 use crate::trust::{CertificateFacts, CertificateId, Known, PathLength};
 
-/// How many of a place's last issues are remembered: as many as the circuit breaker asks about.
-pub(super) const REMEMBERED_ISSUES: usize = 5;
-
-/// What a snapshot would be after some writes.
+/// A snapshot with writes applied.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
     snapshot: &'a Snapshot,
     now: Timestamp,
+    /// The time after which all clients and servers of Services have reloaded; none if unknown.
+    reloaded_at: Option<Timestamp>,
     changes: Changes,
 }
 
-/// What differs from the snapshot.
+/// The differences from the snapshot.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     secrets: HashMap<Slot, Observed<SecretState>>,
@@ -30,7 +31,7 @@ pub(crate) struct Changes {
     certificates: HashMap<CertificateId, Arc<CertificateFacts>>,
 }
 
-/// What a write replaced, so that it can be taken back.
+/// The previous state of a write, to undo it.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     secrets: Vec<(Slot, Option<Observed<SecretState>>)>,
@@ -38,8 +39,20 @@ pub(crate) struct Undo {
 }
 
 impl<'a> Draft<'a> {
+    /// Returns a draft for decisions: it believes only reloads that an administrator acknowledged.
     pub(crate) fn new(snapshot: &'a Snapshot) -> Draft<'a> {
-        Draft { snapshot, now: snapshot.taken_at, changes: Changes::default() }
+        let reloaded_at = snapshot.reloads.acknowledged_at();
+        Draft { snapshot, now: snapshot.taken_at, reloaded_at, changes: Changes::default() }
+    }
+
+    /// Returns a draft for reports: it also believes reloads that were observed in pods.
+    pub(crate) fn to_report(snapshot: &'a Snapshot) -> Draft<'a> {
+        Draft { reloaded_at: snapshot.reloads.known_at(), ..Draft::new(snapshot) }
+    }
+
+    /// Returns the time after which all clients and servers of Services have reloaded; none if unknown.
+    pub(crate) fn reloaded_at(&self) -> Option<Timestamp> {
+        self.reloaded_at
     }
 
     pub(crate) fn snapshot(&self) -> &'a Snapshot {
@@ -48,15 +61,15 @@ impl<'a> Draft<'a> {
 
     pub(crate) fn secret(&self, slot: &Slot) -> &Observed<SecretState> {
         let found = self.changes.secrets.get(slot).or_else(|| self.snapshot.secrets.get(slot));
-        found.unwrap_or_else(|| panic!("a snapshot that was checked speaks of {slot}"))
+        found.unwrap_or_else(|| panic!("a checked snapshot contains {slot}"))
     }
 
     pub(crate) fn bundle(&self, slot: &Slot) -> &Observed<BundleState> {
         let found = self.changes.bundles.get(slot).or_else(|| self.snapshot.bundles.get(slot));
-        found.unwrap_or_else(|| panic!("a snapshot that was checked speaks of {slot}"))
+        found.unwrap_or_else(|| panic!("a checked snapshot contains {slot}"))
     }
 
-    /// When the last few certificates of a place were issued, the oldest first.
+    /// Returns when the last few certificates of a place were issued, the oldest first.
     pub(crate) fn issues(&self, slot: &Slot) -> &[Timestamp] {
         match self.secret(slot) {
             Observed::Present(state) => &state.issues,
@@ -66,14 +79,20 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The keys of an object that hold something.
+    /// Returns the same without times in the future, which a wrong clock recorded.
+    pub(crate) fn past_issues(&self, slot: &Slot) -> Vec<Timestamp> {
+        let latest = shifted(self.now, self.clock_allowance());
+        self.issues(slot).iter().copied().filter(|at| *at <= latest).collect()
+    }
+
+    /// Returns the keys of an object that have content.
     pub(crate) fn keys_of(&self, object: &str) -> Vec<Slot> {
         let slots = self.snapshot.secrets.range(Slot::before_keys_of(object)..).map(|(slot, _)| slot);
         let slots = slots.take_while(|slot| slot.object_text() == object);
         slots.filter(|slot| *self.secret(slot) != Observed::Absent).cloned().collect()
     }
 
-    /// Makes a write, and says how to take it back.
+    /// Does a write, and returns how to undo it.
     pub(crate) fn apply(&mut self, step: &Step) -> Undo {
         let mut undo = Undo::default();
         match &step.action {
@@ -93,7 +112,7 @@ impl<'a> Draft<'a> {
                     undo.secrets.push(self.set_secret(&item.to, state));
                 }
             }
-            Action::Retype(_) | Action::Describe(_) => {}
+            Action::Describe(_) => {}
             Action::CopyBundle(item) => {
                 if let Some(state) = self.copy_bundle(item) {
                     undo.bundles.push(self.set_bundle(&item.to, Observed::Present(state)));
@@ -103,7 +122,7 @@ impl<'a> Draft<'a> {
         undo
     }
 
-    /// Takes back a write. Certificates that it would have made stay known, and nothing speaks of them.
+    /// Undoes a write. The certificates of the write stay in the draft, but no slot refers to them.
     pub(crate) fn undo(&mut self, undo: Undo) {
         for (slot, previous) in undo.secrets.into_iter().rev() {
             restore(&mut self.changes.secrets, slot, previous);
@@ -135,14 +154,20 @@ impl<'a> Draft<'a> {
         let ids = |bridges: &[Bridge]| bridges.iter().map(|bridge| bridge.id.clone()).collect::<Vec<_>>();
         let mut bridges = ids(&issue.bridges);
         bridges.extend(issue.kept_bridges.iter().cloned());
-        let mut issues = self.issues(&issue.slot).to_vec();
+        let mut issues = self.past_issues(&issue.slot);
         issues.push(self.now);
         let subject = match &issue.spec.subject {
             SubjectSpec::Kept(der) => der.clone(),
-            // Stands for the bytes that it will have.
+            // A placeholder for the bytes of the subject.
             SubjectSpec::New(subject) => subject.common_name.clone().into_bytes(),
         };
         let forgotten = issues.len().saturating_sub(REMEMBERED_ISSUES);
+        let mut superseded = self.superseded(old.as_ref(), issue.lag_override);
+        if let Instance::Service { .. } = issue.instance {
+            // An earlier certificate of the same signer behaves the same for every verifier.
+            let signer = |past: &Superseded| self.get(&past.certificate).and_then(|it| it.signed_by.clone());
+            superseded.retain(|past| signer(past) != made.signed_by);
+        }
         SecretState {
             forced: issue.forced.clone().or_else(|| old.as_ref().and_then(|old| old.forced.clone())),
             requested: issue.requested.clone().or_else(|| old.as_ref().and_then(|old| old.requested.clone())),
@@ -150,13 +175,13 @@ impl<'a> Draft<'a> {
             subject: Some(subject),
             bridges,
             bridged: ids(&issue.bridged),
-            superseded: self.superseded(old.as_ref(), issue.hurry),
+            superseded,
             issues: issues.split_off(forgotten),
             ..SecretState::new(made, Some(self.now))
         }
     }
 
-    /// What an issue makes, as a verifier will see it.
+    /// Returns the facts of the certificate that an issue creates.
     fn facts(&self, issue: &Issue) -> CertificateFacts {
         let signer = issue.signer.as_ref().and_then(|(_, id)| self.get(id)).map(|signer| signer.subject.clone());
         let usage = issue.spec.usage;
@@ -188,13 +213,14 @@ impl<'a> Draft<'a> {
         self.changes.certificates.insert(certificate.id.clone(), certificate);
     }
 
-    /// What stood in a place before, and before that, as long as it can matter to anybody.
-    fn superseded(&self, old: Option<&SecretState>, hurry: Option<u32>) -> Vec<Superseded> {
+    /// Returns the earlier certificates of a place, as long as they matter.
+    fn superseded(&self, old: Option<&SecretState>, lag_override: Option<u32>) -> Vec<Superseded> {
         let Some(old) = old else { return Vec::new() };
         let is_alive = |id: &CertificateId| self.get(id).is_some_and(|it| self.now <= it.validity.not_after);
         let (certificate, chain) = (old.certificate.id.clone(), old.chain.clone());
-        let last = Superseded { certificate, chain, at: self.now, hurry };
-        old.superseded.iter().cloned().chain([last]).filter(|past| is_alive(&past.certificate)).collect()
+        let last = Superseded { certificate, chain, at: self.now, lag_override };
+        let earlier = old.superseded.iter().map(|past| Superseded { at: past.at.min(self.now), ..past.clone() });
+        earlier.chain([last]).filter(|past| is_alive(&past.certificate)).collect()
     }
 
     fn publish(&self, bundle: &Publication) -> BundleState {
@@ -203,12 +229,13 @@ impl<'a> Draft<'a> {
         for id in &bundle.members {
             let from = bundle.foreign.iter().find(|(foreign, _)| foreign == id).map(|(_, from)| from.clone());
             let before = old.and_then(|old| old.published.get(id));
-            let at = before.map_or(self.now, |before| before.at);
+            // A wrong clock may have recorded a time in the future, which counts as now.
+            let at = before.map_or(self.now, |before| before.at.min(self.now));
             let from = from.or_else(|| before.and_then(|before| before.from.clone()));
             let first = before.map_or(bundle.first, |before| before.first);
             let reached = bundle.reached.get(id).copied();
-            let hurry = before.map_or(bundle.hurry, |before| before.hurry);
-            published.insert(id.clone(), Published { at, from, first, reached, hurry });
+            let lag_override = before.map_or(bundle.lag_override, |before| before.lag_override);
+            published.insert(id.clone(), Published { at, from, first, reached, lag_override });
         }
         BundleState {
             members: bundle.members.iter().cloned().collect(),
@@ -234,9 +261,10 @@ impl<'a> Draft<'a> {
         let source = self.bundle(item.from.as_ref()?).present()?;
         let old = self.bundle(&item.to).present();
         let since = |id: &CertificateId| {
-            let before = old.and_then(|old| old.published.get(id)).cloned();
-            let hurry = source.published.get(id).and_then(|it| it.hurry);
-            before.unwrap_or(Published { at: self.now, from: None, first: item.first, reached: None, hurry })
+            let before = old.and_then(|old| old.published.get(id));
+            let before = before.map(|before| Published { at: before.at.min(self.now), ..before.clone() });
+            let lag_override = source.published.get(id).and_then(|it| it.lag_override);
+            before.unwrap_or(Published { at: self.now, from: None, first: item.first, reached: None, lag_override })
         };
         let published = source.members.iter().map(|id| (id.clone(), since(id))).collect();
         Some(BundleState { published, damage: Vec::new(), ..source.clone() })
@@ -257,7 +285,7 @@ fn restore<T>(map: &mut HashMap<Slot, T>, slot: Slot, previous: Option<T>) {
 }
 
 impl Snapshot {
-    /// The state after a write, as the cluster would hold it.
+    /// Applies a write to the snapshot.
     pub fn apply(&mut self, step: &Step) {
         let mut draft = Draft::new(self);
         draft.apply(step);

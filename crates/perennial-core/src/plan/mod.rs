@@ -1,62 +1,68 @@
-//! The planner: from a snapshot to the writes that are due and safe, and to what waits for what.
+//! The planner: from a snapshot to the writes that are due and safe, and to what the other due writes wait for.
 //!
-//! A pass goes through signers, bundles with their copies, certificates, and the copies of those, in this order. For each
-//! it asks the [`crate::rules`] what they wish, and [`crate::trust::prove`] whether the wish is safe with everything that
-//! processes may still hold; what is safe becomes a [`Step`] and is taken as done for the rest of the pass, what is not
-//! becomes a [`Pending`] that says what it waits for. Nothing here knows a key, a clock or a cluster.
+//! A pass handles signers, bundles with their copies, leaves, and copies of leaves, in this order. For each, the pass asks
+//! the [`crate::rules`] whether a write is due, and [`crate::trust::prove`] whether the write is safe with everything that
+//! processes may hold. A safe write becomes a [`Step`], and the rest of the pass treats it as done. A write that is not safe
+//! becomes a [`Pending`] with the reason of its wait. The planner knows no keys, no clock and no Kubernetes client.
 
+mod breaker;
 mod draft;
 mod pass;
 mod proof;
+pub(crate) mod reverted;
 mod step;
 #[cfg(test)]
 mod tests;
 mod touched;
 mod versions;
 
-pub use step::{Action, Bridge, CopyItem, Issue, Pending, Publication, Report, Risk, Step};
+use std::collections::BTreeMap;
+
+pub use breaker::{BREAKER_WINDOW, REMEMBERED_ISSUES};
+pub use step::{Action, Bridge, CopyItem, Issue, Kept, Kind, Pending, Publication, Report, Risk, Step, Verb};
 
 pub(crate) use draft::Draft;
 use pass::Pass;
 pub use pass::distrusted;
 pub(crate) use touched::{every_edge, states};
+pub(crate) use versions::after;
 
+use crate::catalog::index::{Wiring, instances};
 use crate::catalog::{Catalog, Day, Instance, Row, Signer};
 use crate::policy::Usage;
-use crate::snapshot::Snapshot;
-use crate::wiring::{Wiring, instances};
+use crate::snapshot::{Slot, Snapshot};
 
-/// Plans for clusters of one catalog.
+/// The planner for clusters of one catalog.
 #[derive(Debug)]
 pub struct Planner<'c> {
     wiring: Wiring<'c>,
 }
 
-/// What a plan is about.
+/// What a plan covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
     /// Everything.
     All,
-    /// Everything but the certificates of Services, of which there may be very many: each is planned for itself.
+    /// Everything except the certificates of Services. There may be very many of them, so each is planned separately.
     Cluster,
-    /// A self-signed signer by its row, and everything that follows from it.
+    /// A self-signed signer by its row, and everything that depends on it.
     Signer(&'static str),
     /// One certificate of a row.
     Certificate(&'static str, Instance),
 }
 
 impl<'c> Planner<'c> {
-    /// A planner for a catalog without defects.
+    /// Returns a planner for a catalog without defects.
     pub fn new(catalog: &'c Catalog) -> Planner<'c> {
         Planner { wiring: Wiring::new(catalog) }
     }
 
-    /// The catalog as it walks it.
+    /// Returns the index over the catalog.
     pub fn wiring(&self) -> &Wiring<'c> {
         &self.wiring
     }
 
-    /// What is to be done. The snapshot has been checked.
+    /// Returns the plan for a checked snapshot.
     pub fn plan(&self, snapshot: &Snapshot, scope: &Scope) -> Report {
         let mut pass = Pass::new(&self.wiring, snapshot);
         match scope {
@@ -65,7 +71,7 @@ impl<'c> Planner<'c> {
                 let rows: Vec<&Row> = self.wiring.catalog.rows.iter().filter(is_meant).collect();
                 self.plan_rows(&mut pass, &rows, None);
                 pass.types();
-                pass.descriptions();
+                pass.descriptions(|_| true);
                 pass.look_at_edges();
             }
             Scope::Signer(id) => {
@@ -77,10 +83,26 @@ impl<'c> Planner<'c> {
                 if let Some(wired) = self.wiring.row(id) {
                     pass.certificate(wired.row, instance);
                     pass.copies(&[wired.row]);
+                    let home = self.wiring.home(wired.row, instance);
+                    pass.descriptions(|slot| *slot == home);
                 }
             }
         }
         pass.finish()
+    }
+
+    /// Returns the steps and risks that follow from requesting these certificates now, and only from that.
+    pub fn consequences(&self, snapshot: &Snapshot, asked: BTreeMap<Slot, String>) -> Report {
+        let mut with = snapshot.clone();
+        with.asked.extend(asked);
+        let mut report = self.plan(&with, &Scope::All).without(&self.plan(snapshot, &Scope::All));
+        // Edges that an earlier distrust broke are reported until all pods have restarted. Each write still names them.
+        if snapshot.reloads.observed.is_some() {
+            let mut unseen = snapshot.clone();
+            unseen.reloads.observed = None;
+            report = report.without(&self.plan(&unseen, &Scope::All));
+        }
+        report
     }
 
     fn plan_rows(&self, pass: &mut Pass<'_, 'c>, rows: &[&'c Row], bundles: Option<Vec<&'static str>>) {
@@ -104,7 +126,7 @@ impl<'c> Planner<'c> {
         pass.copies(&leaves);
     }
 
-    /// A signer with everything below it, signers before what they sign.
+    /// Returns a signer with all rows below it, signers before the rows that they sign.
     fn family(&self, id: &'static str) -> Vec<&'c Row> {
         let Some(wired) = self.wiring.row(id) else { return Vec::new() };
         let mut family = vec![wired.row];
@@ -112,7 +134,7 @@ impl<'c> Planner<'c> {
         family
     }
 
-    /// The Day-2 bundles that the signer or one below it is in.
+    /// Returns the Day-2 bundles that contain the signer or a signer below it.
     fn flows_into(&self, id: &'static str) -> Vec<&'static str> {
         let family = self.family(id);
         let mut bundles = Vec::new();
@@ -126,7 +148,7 @@ impl<'c> Planner<'c> {
         bundles
     }
 
-    /// The signer at the top of a row: with it, everything that the row depends on is planned.
+    /// Returns the top-level signer of a row. Planning that signer plans everything that the row depends on.
     pub fn root_of(&self, id: &'static str) -> Option<&'static str> {
         let row = self.wiring.row(id)?.row;
         match row.signer {

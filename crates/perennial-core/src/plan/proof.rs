@@ -1,4 +1,4 @@
-//! Whether a write is safe, and if not, what it waits for.
+//! Decides whether a write is safe and, if not, what the write waits for.
 
 use std::collections::BTreeSet;
 use std::slice::from_ref;
@@ -10,56 +10,55 @@ use super::draft::{Draft, Undo};
 use super::step::{Action, Risk, Step};
 use super::touched::{Touched, states};
 use super::versions::after;
-use crate::catalog::{BundleInput, Copied, CopyData, Day, Delivery, Instance, Leaf, Row, Signer, Span};
-use crate::rules::{SecretState, Waiting};
-use crate::snapshot::Slot;
+use crate::catalog::index::{Presents, Wiring, copy_slot, presented_slot};
+use crate::catalog::{
+    BundleInput, Copied, CopyData, Day, Delivery, Instance, Leaf, ROLLOUT_AT_MOST, Row, Signer, Span,
+};
+use crate::rules::Waiting;
+use crate::snapshot::{SecretState, Slot};
 use crate::trust::{CertificateFacts, EdgeState, Evidence, InUse, Known, Refusal, Version, Write, prove};
-use crate::wiring::{Presents, Wiring, copy_slot, presented_slot};
 
-/// The time in which everything is looked at at least once.
+/// The interval in which every object is reconciled at least once.
 const RESYNC: Span = Span::minutes(10);
 
-/// The time that a new revision of static pods needs on all nodes, with some to spare.
-pub(super) const ROLLOUT: Span = Span::minutes(120);
-
-/// What came of trying a write.
+/// The result of trying a write.
 pub(super) enum Outcome {
-    /// It is safe, and done in the draft.
+    /// The write is safe, and is done in the draft.
     Safe(Broken),
-    /// It must wait, and was not done.
+    /// The write must wait, and is not done in the draft.
     Waits {
         waiting: Waiting,
-        /// What breaks before waiting helps.
+        /// The edges that break before the wait ends.
         risks: Vec<Risk>,
-        /// When more does.
+        /// When more edges break.
         more_at: Option<Timestamp>,
     },
 }
 
-/// What is broken after a safe write all the same, and which of it with consent.
+/// The edges that are broken after a safe write, and those of them with consent.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
     pub(super) risks: Vec<Risk>,
     pub(super) consented: BTreeSet<String>,
 }
 
-/// Whether a write may wait for ever, or something ends or is missing without it.
+/// How long a write may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Nothing is lost by waiting.
+    /// The write may wait without limit: no certificate expires or is missing without it.
     None,
-    /// It takes the place of a certificate that ends, or that is gone: then it waits until this instant at the latest,
-    /// because whoever starts meanwhile has nothing to present.
+    /// The write replaces a certificate that expires or is missing, so the wait is limited. A process that starts during the
+    /// wait has no certificate to present.
     Replaces {
-        /// The latest, where nothing is there.
+        /// The latest end of the wait for a missing certificate.
         missing_until: Timestamp,
     },
 }
 
-/// Makes the write in the draft if nobody stops trusting anybody by it.
+/// Does the write in the draft, unless a verifier would reject a presenter because of it.
 ///
-/// Where `flow` is given, the write is looked at together with the copies that follow from it. What takes the place of a
-/// certificate that ends waits only so long: see [`Patience`].
+/// With `flow`, the write is proved together with the copies that follow from it. A write that replaces an expiring
+/// certificate waits at most until its [`Deadline`].
 pub(super) fn attempt(
     wiring: &Wiring<'_>,
     draft: &mut Draft<'_>,
@@ -73,30 +72,30 @@ pub(super) fn attempt(
     let Err(refusal) = trial.proved(trial.now) else {
         return Outcome::Safe(trial.broken().and_with_consent(&may_break));
     };
-    let patience = Patience::of_all(wiring, draft, &trial, urgency);
+    let deadline = Deadline::of_all(wiring, draft, &trial, urgency);
     let lacking = |refusal: &Refusal| lacking(wiring, draft, &trial, refusal);
-    if let Some(waiting) = trial.wait_for(*refusal, patience, lacking) {
+    if let Some(waiting) = trial.wait_for(*refusal, deadline, lacking) {
         draft.undo(undo);
         return trial.put_off(waiting);
     }
-    // It cannot be put off: what it breaks, now or later, goes with it.
+    // The write cannot wait any longer. The edges that it breaks, now or later, are its risks.
     Outcome::Safe(trial.broken().and_also(trial.breaks()).and_with_consent(&may_break))
 }
 
-/// A write on trial: the edges that it touches, as they are and as they would be.
+/// A write on trial: the edges that it touches, before and after.
 struct Trial {
     touched: Vec<Touched>,
-    /// For each of them, whether nothing is there to present.
+    /// For each edge, whether there is no certificate to present.
     is_missing: Vec<bool>,
     before: Vec<EdgeState>,
     after: Vec<EdgeState>,
     now: Timestamp,
-    /// How long their last reader may take.
+    /// The longest lag of their readers.
     longest: SignedDuration,
 }
 
 impl Trial {
-    /// Makes the write in the draft, and says how to take it back.
+    /// Does the write in the draft, and returns how to undo it.
     fn of(
         wiring: &Wiring<'_>,
         draft: &mut Draft<'_>,
@@ -106,7 +105,7 @@ impl Trial {
         urgency: Urgency,
     ) -> (Trial, Undo) {
         let mut touched = touched.to_vec();
-        // What may break comes last.
+        // Edges that may break come last.
         touched.sort_by_key(|it| it.is_consented);
         let mut before = states(wiring, draft, &touched);
         let is_missing: Vec<bool> = before.iter().map(|edge| edge.leaves.is_empty()).collect();
@@ -123,7 +122,7 @@ impl Trial {
         (Trial { touched, is_missing, before, after, now, longest }, undo)
     }
 
-    /// The edges that must not break, and those that may.
+    /// Splits the edges into those that must not break and those that may.
     fn without_consented(mut self) -> (Trial, Trial) {
         let at = self.touched.partition_point(|it| !it.is_consented);
         let may_break = Trial {
@@ -137,13 +136,13 @@ impl Trial {
         (self, may_break)
     }
 
-    /// Whether nobody would stop trusting anybody if it were made at this instant.
+    /// Checks that the write at this instant breaks no edge.
     fn proved(&self, at: Timestamp) -> Result<(), Box<Refusal>> {
         let horizon = after(at, self.longest);
         prove(&Write { before: &self.before, after: &self.after, now: at, horizon })
     }
 
-    /// What is broken after it. What was never there does not count as broken.
+    /// Returns the edges that are broken after the write. An edge without a certificate does not count.
     fn broken(&self) -> Broken {
         let existed = self.before.iter().zip(&self.after).filter(|(before, _)| !before.leaves.is_empty());
         let risk = |(_, after): (_, &EdgeState)| {
@@ -153,7 +152,7 @@ impl Trial {
         Broken { risks: existed.filter_map(risk).collect(), consented: BTreeSet::new() }
     }
 
-    /// Each edge that it breaks, and when first.
+    /// Returns each edge that the write breaks, and when it breaks first.
     fn breaks(&self) -> impl Iterator<Item = Risk> {
         let (now, horizon) = (self.now, after(self.now, self.longest));
         let edges = self.before.iter().zip(&self.after).map(|(before, after)| (from_ref(before), from_ref(after)));
@@ -161,7 +160,7 @@ impl Trial {
         refused.map(|refusal| Risk::from(refusal.as_ref()))
     }
 
-    /// It waits. What breaks only long after the last reader has had its time is not yet a risk.
+    /// Returns the wait. An edge that breaks only long after the last reader's lag is not a risk yet.
     fn put_off(&self, waiting: Waiting) -> Outcome {
         let broken = self.breaks_up_to(waiting.until().unwrap_or(Timestamp::MAX));
         let (risks, later): (Vec<Risk>, Vec<Risk>) =
@@ -170,7 +169,7 @@ impl Trial {
         Outcome::Waits { waiting, risks, more_at }
     }
 
-    /// What breaks without it, up to this instant.
+    /// Returns the edges that break without the write, up to this instant.
     fn breaks_up_to(&self, limit: Timestamp) -> Vec<Risk> {
         let first_break = |edge: &EdgeState| {
             edge.holds(self.now).ok()?;
@@ -182,24 +181,24 @@ impl Trial {
         self.before.iter().filter_map(first_break).collect()
     }
 
-    /// What a refused write waits for: until it is safe, or cannot be put off any longer; none where that is so now.
+    /// Returns what a refused write waits for: until it is safe, or until its deadline; none if the deadline has passed.
     fn wait_for(
         &self,
         mut refusal: Refusal,
-        patience: Patience,
+        deadline: Deadline,
         lacking: impl Fn(&Refusal) -> Vec<String>,
     ) -> Option<Waiting> {
-        for end in self.ends_of_use().into_iter().take_while(|end| *end <= patience.hopeful) {
+        for end in self.ends_of_use().into_iter().take_while(|end| *end <= deadline.rollout_pending) {
             match self.proved(end) {
                 Ok(()) => return Some(Waiting::Trust { until: Some(end), refusal: Box::new(refusal) }),
-                // Who stands in the way longest is who is waited for.
+                // The obstacle that lasts longest is the one to report.
                 Err(later) => refusal = *later,
             }
         }
-        // Somebody must load it first; or what stands in the way ends by itself.
+        // A process must load a new version first, or the obstacle expires by itself.
         let mut bundles = self.before.iter().flat_map(|edge| &edge.bundles);
         let is_rollout = bundles.find(|it| it.name == refusal.broken.bundle).is_some_and(is_loaded_at_restart);
-        let last = if is_rollout { patience.hopeful } else { patience.hopeless };
+        let last = if is_rollout { deadline.rollout_pending } else { deadline.no_remedy };
         if last <= self.now {
             return None;
         }
@@ -213,7 +212,7 @@ impl Trial {
         })
     }
 
-    /// The instants at which what was superseded goes out of use.
+    /// Returns the instants at which superseded versions go out of use.
     fn ends_of_use(&self) -> BTreeSet<Timestamp> {
         let versions = self.before.iter().flat_map(|edge| edge.bundles.iter().chain(&edge.leaves));
         let end = |version: &Version| match version.in_use {
@@ -224,7 +223,7 @@ impl Trial {
     }
 }
 
-/// Everybody who must load something first: who is refused for, and who else would refuse for the same reason.
+/// Returns the processes that must load a new version first: those of the refused edge, and others with the same obstacle.
 fn lacking(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, refusal: &Refusal) -> Vec<String> {
     let mut lacking = vec![refusal.broken.bundle.clone()];
     for ((touched, before), after) in trial.touched.iter().zip(&trial.before).zip(&trial.after) {
@@ -242,25 +241,25 @@ fn lacking(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, refusal: &Refu
     lacking
 }
 
-/// Whether nothing but a restart brings its holder another one.
+/// Returns true if only a restart brings a newer version to its holder.
 fn is_loaded_at_restart(version: &Version) -> bool {
     version.in_use == InUse::Always && matches!(version.evidence, Evidence::Observed | Evidence::Unknown)
 }
 
-/// The instants after this one at which whether the edge holds may change, in order.
+/// Returns the instants after `now` at which the edge may change, in order.
 pub(super) fn instants_after(edge: &EdgeState, now: Timestamp) -> impl Iterator<Item = Timestamp> {
     edge.instants().filter(|at| now < *at).collect::<BTreeSet<_>>().into_iter()
 }
 
 impl Broken {
-    /// With what breaks because somebody consented, and is named all the same.
+    /// Adds the edges that break with consent. The plan names them too.
     fn and_with_consent(mut self, may_break: &Trial) -> Broken {
         self.risks.extend(may_break.broken().risks);
         self.consented.extend(may_break.breaks().map(|risk| risk.edge));
         self.and_also(may_break.breaks())
     }
 
-    /// With these, each edge once.
+    /// Adds these risks, each edge once.
     fn and_also(mut self, risks: impl Iterator<Item = Risk>) -> Broken {
         for risk in risks {
             if !self.risks.iter().any(|known| known.edge == risk.edge) {
@@ -270,22 +269,22 @@ impl Broken {
         self
     }
 
-    /// With what another write breaks.
+    /// Adds the broken edges of another write.
     pub(super) fn append(&mut self, other: Broken) {
         self.risks.extend(other.risks);
         self.consented.extend(other.consented);
     }
 }
 
-/// Returns what processes may present although the Secret is absent: what they were observed to hold, or else any
-/// certificate by an earlier signer that is still trusted.
+/// Returns the certificates that processes may present although the Secret is absent: those that they were observed to hold, or
+/// else any certificate by an earlier signer that is still trusted.
 fn possible_stale_leaves(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched) -> Vec<Version> {
     let edge = &wiring.edges()[touched.edge];
     let Some(row) = wiring.row(edge.row).map(|wired| wired.row) else { return Vec::new() };
     let slot = presented_slot(row, edge.presents, &touched.instance);
     let held = draft.held_leaves(&slot);
     let is_class = matches!(edge.edge.leaf, Leaf::AnyBy(_));
-    // Static pods are watched: what nobody was seen to hold, nobody holds.
+    // The operator observes static pods: a version that no pod was observed to hold is not in use.
     let is_assumed = is_class || matches!(edge.edge.presenter.delivery, Delivery::Reloaded { .. });
     let signer = match (is_class, row.signer) {
         (true, _) => row,
@@ -300,7 +299,7 @@ fn possible_stale_leaves(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touch
     earlier.iter().map(any).collect()
 }
 
-/// The signers of a row that are still trusted, but for the current one; the youngest last.
+/// Returns the earlier signers of a row that are still trusted, the youngest last.
 fn earlier_signers(wiring: &Wiring<'_>, draft: &Draft<'_>, signer: &Row) -> Vec<Arc<CertificateFacts>> {
     let current = draft.secret(&wiring.home(signer, &Instance::Cluster)).present();
     let now = draft.snapshot().taken_at;
@@ -308,7 +307,7 @@ fn earlier_signers(wiring: &Wiring<'_>, draft: &Draft<'_>, signer: &Row) -> Vec<
     let bundles = bundles.iter().filter_map(|id| wiring.bundle(id));
     let direct = bundles.filter(|wired| wired.bundle.inputs.contains(&BundleInput::History(signer.id)));
     let members = direct.filter_map(|wired| draft.bundle(&wired.home).present()).flat_map(|state| &state.members);
-    // Its bundle may hold its own signers too, and cross-certificates.
+    // Its bundle may also contain its own signers, and cross-certificates.
     let is_of_row =
         |it: &CertificateFacts| (signer.signer == Signer::Itself) == (it.signed_by.as_ref() == Some(&it.subject));
     let is_other = |it: &CertificateFacts| current.is_none_or(|current| current.certificate.subject != it.subject);
@@ -319,56 +318,59 @@ fn earlier_signers(wiring: &Wiring<'_>, draft: &Draft<'_>, signer: &Row) -> Vec<
     earlier
 }
 
-/// Until when a refused write may be put off.
+/// The latest end of the wait of a refused write.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// While somebody is about to load what it needs: as long as its holders still have the time to come to the new one.
-    hopeful: Timestamp,
-    /// Where nothing comes in time that could help: as long as there is also time for a mishap. Whoever would refuse the
-    /// new one refuses the old one soon as well, and everybody else is saved.
-    hopeless: Timestamp,
+struct Deadline {
+    /// While a rollout of the required bundle is pending: as long as all holders can still load the new certificate in time.
+    rollout_pending: Timestamp,
+    /// If nothing can help in time: earlier, with a reserve. A verifier that rejects the new certificate would soon reject
+    /// the old one too, and all other verifiers get the new one.
+    no_remedy: Timestamp,
 }
 
-impl Patience {
-    /// Of everybody on these edges: as long as the least patient.
-    fn of_all(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, urgency: Urgency) -> Patience {
-        let endless = Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX };
-        let Urgency::Replaces { missing_until } = urgency else { return endless };
+impl Deadline {
+    /// Returns the earliest deadline of all these edges.
+    fn of_all(wiring: &Wiring<'_>, draft: &Draft<'_>, trial: &Trial, urgency: Urgency) -> Deadline {
+        let unlimited = Deadline { rollout_pending: Timestamp::MAX, no_remedy: Timestamp::MAX };
+        let Urgency::Replaces { missing_until } = urgency else { return unlimited };
         let of = |((touched, edge), is_missing): ((&Touched, &EdgeState), &bool)| {
             if *is_missing {
-                Patience { hopeful: missing_until, hopeless: missing_until }
+                Deadline { rollout_pending: missing_until, no_remedy: missing_until }
             } else {
-                Patience::of(wiring, draft, touched, edge, trial.now)
+                Deadline::of(wiring, draft, touched, edge, trial.now)
             }
         };
-        trial.touched.iter().zip(&trial.before).zip(&trial.is_missing).map(of).fold(endless, Patience::least)
+        trial.touched.iter().zip(&trial.before).zip(&trial.is_missing).map(of).fold(unlimited, Deadline::earlier)
     }
 
-    fn of(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched, edge: &EdgeState, now: Timestamp) -> Patience {
-        let never = Patience { hopeful: Timestamp::MAX, hopeless: Timestamp::MAX };
+    fn of(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &Touched, edge: &EdgeState, now: Timestamp) -> Deadline {
+        let never = Deadline { rollout_pending: Timestamp::MAX, no_remedy: Timestamp::MAX };
         let (Some(bundle), Some(leaf)) = (edge.bundles.last(), edge.leaves.last()) else { return never };
         let Ok(end) = edge.fits(bundle, leaf, now) else { return never };
-        let scale = draft.snapshot().settings.time_scale;
+        let scale = draft.snapshot().time_scale();
         let needed = match wiring.edges()[touched.edge].edge.presenter.delivery {
             Delivery::Reloaded { within } => {
                 draft.lag_with(within, signer_of(wiring, draft, touched)) + RESYNC.scaled(scale)
             }
-            Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT.scaled(scale),
-            // A signer issues on request until its last second, and what it issued is accepted until then.
-            Delivery::Never | Delivery::Indirect => return Patience { hopeful: end, hopeless: end },
+            Delivery::Revisioned | Delivery::Relayed { .. } => ROLLOUT_AT_MOST.scaled(scale),
+            // A signer issues on request until it expires, and its certificates are accepted until then.
+            Delivery::Never | Delivery::Indirect => return Deadline { rollout_pending: end, no_remedy: end },
         };
         let life = leaf.members.first().map(|it| it.validity.not_before.duration_until(it.validity.not_after));
-        let spare = needed.max(life.unwrap_or(SignedDuration::ZERO) / 10);
+        let reserve = needed.max(life.unwrap_or(SignedDuration::ZERO) / 10);
         let before_end = |span| end.checked_sub(span).unwrap_or(Timestamp::MIN);
-        Patience { hopeful: before_end(needed), hopeless: before_end(spare) }
+        Deadline { rollout_pending: before_end(needed), no_remedy: before_end(reserve) }
     }
 
-    fn least(self, other: Patience) -> Patience {
-        Patience { hopeful: self.hopeful.min(other.hopeful), hopeless: self.hopeless.min(other.hopeless) }
+    fn earlier(self, other: Deadline) -> Deadline {
+        Deadline {
+            rollout_pending: self.rollout_pending.min(other.rollout_pending),
+            no_remedy: self.no_remedy.min(other.no_remedy),
+        }
     }
 }
 
-/// Who signs what is presented on an edge.
+/// Returns the signer of the certificate that is presented on an edge.
 fn signer_of<'d>(wiring: &Wiring<'_>, draft: &'d Draft<'_>, touched: &Touched) -> Option<&'d SecretState> {
     let row = wiring.row(wiring.edges()[touched.edge].row)?.row;
     let Signer::Row(id) = row.signer else { return None };
@@ -386,10 +388,10 @@ fn longest_lag(wiring: &Wiring<'_>, draft: &Draft<'_>, touched: &[Touched]) -> S
         lag(edge.verifier.delivery).max(lag(edge.presenter.delivery))
     };
     let longest = touched.iter().map(of).max();
-    longest.unwrap_or(SignedDuration::ZERO) + RESYNC.scaled(draft.snapshot().settings.time_scale)
+    longest.unwrap_or(SignedDuration::ZERO) + RESYNC.scaled(draft.snapshot().time_scale())
 }
 
-/// The copies that follow a certificate by themselves, as writes.
+/// Returns the copies that follow a certificate at once, as writes.
 pub(super) fn flow(wiring: &Wiring<'_>, row: &Row, instance: &Instance, home: &Slot) -> Vec<Step> {
     let copies = wiring.flows(row).into_iter().filter_map(|presents| match presents {
         Presents::Home => None,

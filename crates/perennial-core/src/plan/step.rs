@@ -1,4 +1,4 @@
-//! What a plan is made of: writes, each complete, so that whoever carries them out decides nothing.
+//! The parts of a plan. Each write is complete, so the code that does the writes decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::catalog::{Bundle, BundleHome, Catalog, Day, Instance, Object, Row};
+use crate::description::Description;
 use crate::policy::PolicySource;
 use crate::rules::{BundleReason, Reason, Waiting};
 use crate::snapshot::Slot;
@@ -19,17 +20,19 @@ use crate::trust::{Broken, CertificateId, Principal, Refusal};
 pub struct Step {
     /// The object, `namespace/name`.
     pub object: String,
-    /// What is written there.
+    /// The write.
     pub action: Action,
+    /// The metadata of the object.
+    pub description: Description,
     /// The namespaces of the static pods that this restarts.
     pub restarts: BTreeSet<String>,
-    /// Edges that are broken when this is done, with or without it.
+    /// The edges that are broken after the write, because of it or not.
     pub risks: Vec<Risk>,
-    /// Those of them that it breaks because somebody consented.
+    /// The edges of `risks` that break with the administrator's consent.
     pub consented: BTreeSet<String>,
 }
 
-/// What is written.
+/// The content of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
@@ -37,67 +40,103 @@ pub enum Action {
     Issue(Box<Issue>),
     /// A ConfigMap with bundles.
     Publish(Vec<Publication>),
-    /// A Secret that repeats others.
+    /// A Secret with copies of others.
     CopySecret(Vec<CopyItem>),
-    /// A ConfigMap that repeats another.
+    /// A ConfigMap with a copy of another.
     CopyBundle(CopyItem),
-    /// A Secret with the same content, and the type that it should have.
-    Retype(Slot),
-    /// A Secret or ConfigMap with the same content, and the labels and annotations that it should have.
-    Describe(Slot),
+    /// A Secret or ConfigMap with unchanged content and corrected type, labels and annotations.
+    Describe(Kept),
 }
 
-/// A certificate to make.
+/// An object whose content stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Kept {
+    /// The place of the certificate or bundle.
+    pub slot: Slot,
+    /// The kind of the object.
+    pub kind: Kind,
+    /// True if the type is wrong. The Secret is then deleted and created again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_replaced: bool,
+}
+
+/// The kinds of objects that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Kind {
+    /// Certificates with their keys.
+    Secret,
+    /// Bundles.
+    ConfigMap,
+}
+
+/// The verb of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verb {
+    /// Issue a new key and certificate.
+    Issue,
+    /// Publish a changed bundle.
+    Publish,
+    /// Copy another object.
+    Copy,
+    /// Replace the object by one with the same content.
+    Replace,
+    /// Set labels and annotations.
+    Describe,
+}
+
+/// A certificate to issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Issue {
-    /// Where it goes.
+    /// The place of the certificate.
     pub slot: Slot,
-    /// Its row in the catalog.
+    /// The row in the catalog.
     pub row: &'static str,
     /// Which of the row's certificates.
     pub instance: Instance,
-    /// Why.
+    /// Why it is issued.
     pub reason: Reason,
-    /// What to make.
+    /// The specification.
     pub spec: CertificateSpec,
     /// The level of the policy that chose the key.
     pub key_source: PolicySource,
-    /// The signer's Secret and certificate; none where it signs itself.
+    /// The signer's Secret and certificate; none for a self-signed certificate.
     pub signer: Option<(Slot, CertificateId)>,
-    /// What the new certificate is called until it exists.
+    /// The id of the new certificate until it exists.
     pub id: CertificateId,
-    /// Whose it will be.
+    /// The subject and key of the new certificate.
     pub subject: Principal,
-    /// What is served beside it.
+    /// The chain that is sent after it.
     pub chain: Vec<CertificateId>,
-    /// The same key, signed by the signer that it follows: for the chains of what it signs.
+    /// Cross-certificates of the new key by the previous signer, for the chains of its leaves.
     pub bridges: Vec<Bridge>,
-    /// The signer that it follows, signed by it: for the bundle.
+    /// Cross-certificates of the previous signer by the new key, for the bundle.
     pub bridged: Vec<Bridge>,
-    /// Bridges of earlier rotations that are still of use.
+    /// Cross-certificates of earlier rotations that are still useful.
     pub kept_bridges: Vec<CertificateId>,
-    /// The reason of a forced rotation, to be recorded.
+    /// The reason of a forced rotation, to be recorded on the Secret.
     pub forced: Option<String>,
-    /// The reason of one that a resource asks for, to be recorded.
+    /// The reason of a forced rotation that a resource requests, to be recorded on the Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
-    /// How many seconds whoever presents what was there before is given to come to this one, where that is less than usual.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hurry: Option<u32>,
+    /// The lag of the presenters of the previous certificate in seconds, if it is shorter than the catalog's.
+    #[serde(rename = "hurry", skip_serializing_if = "Option::is_none")]
+    pub lag_override: Option<u32>,
 }
 
-/// A cross-certificate to make.
+/// A cross-certificate to issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bridge {
-    /// What it is called until it exists.
+    /// The id until it exists.
     pub id: CertificateId,
     /// The certificate whose subject and key it repeats.
     pub of: CertificateId,
     /// The certificate whose key signs it.
     pub by: CertificateId,
-    /// Its life.
+    /// The validity.
     pub validity: Validity,
 }
 
@@ -105,103 +144,151 @@ pub struct Bridge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Publication {
-    /// Where it goes.
+    /// The place of the bundle.
     pub slot: Slot,
     /// The bundle's id in the catalog.
     pub bundle: &'static str,
-    /// What is in it; written in the order of the bytes.
+    /// The certificates; written sorted by their bytes.
     pub members: BTreeSet<CertificateId>,
-    /// The members that came from somebody else's bundle.
+    /// The members that came from a bundle of another writer.
     pub foreign: Vec<(CertificateId, Slot)>,
-    /// Why.
+    /// Why it is written.
     pub reason: BundleReason,
-    /// Whether nobody can have read it before.
+    /// True if no process can have read the bundle before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
-    /// What has reached everybody that it is handed to, and since when those who hand it on have it.
+    /// For a relayed bundle: the certificates that have reached all readers, and when the relay got each of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reached: BTreeMap<CertificateId, Timestamp>,
-    /// How many seconds whoever reads what is new in it is given, where that is less than usual.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hurry: Option<u32>,
+    /// The lag of the readers of its new members in seconds, if it is shorter than the catalog's.
+    #[serde(rename = "hurry", skip_serializing_if = "Option::is_none")]
+    pub lag_override: Option<u32>,
 }
 
-/// A repetition.
+/// A copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyItem {
-    /// What is repeated; none where the place is to be empty, because what it repeated is gone.
+    /// The source; none to remove a copy whose source no longer exists.
     pub from: Option<Slot>,
-    /// Where.
+    /// The place of the copy.
     pub to: Slot,
-    /// Whether the certificate is repeated without its chain.
+    /// True if the certificate is copied without its chain.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub alone: bool,
-    /// Whether nobody can have read it there before; of a bundle.
+    /// For a bundle: true if no process can have read the copy before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
 }
 
-/// Something that is due and is not done.
+/// A write that is due but waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pending {
-    /// What is not written.
+    /// The place of the write.
     pub slot: Slot,
-    /// Its row or bundle in the catalog.
+    /// The row or bundle in the catalog.
     pub name: &'static str,
-    /// Why it would be; none where that was not even asked.
+    /// Why it is due; none if that was not decided.
     pub reason: Option<Reason>,
-    /// What it waits for.
+    /// Why it waits.
     pub waiting: Waiting,
 }
 
-/// An edge that does not hold, or will not.
+/// An edge that is broken, or will be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Risk {
     /// The edge.
     pub edge: String,
-    /// From when on.
+    /// Since when it is broken.
     pub at: Timestamp,
-    /// Who refuses whom, and why.
+    /// The versions that do not fit, and why.
     pub broken: Broken,
 }
 
-/// What was decided from a snapshot.
+/// The plan for a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The instant of the snapshot.
+    /// The time of the snapshot.
     pub at: Timestamp,
-    /// What is to be written, in this order. After it, look again.
+    /// The writes, in order. Observe again after them.
     pub steps: Vec<Step>,
-    /// What is due and waits.
+    /// The writes that are due but wait.
     pub waiting: Vec<Pending>,
-    /// What breaks before waiting can help; in a plan of everything also what is broken already and not mended by it at once.
+    /// The edges that break before their waits end. A plan of everything also names the broken edges that it does not repair at once.
     pub risks: Vec<Risk>,
-    /// Nothing changes before this instant unless something happens; the end of time, if nothing ever does.
+    /// Nothing changes before this instant unless an event occurs; the end of the calendar if time alone changes nothing.
     pub next_look: Timestamp,
 }
 
-impl Step {
-    /// A write of an object by which nothing breaks.
-    pub(super) fn new(object: &str, action: Action, restarts: BTreeSet<String>) -> Step {
-        Step { object: object.to_owned(), action, restarts, risks: Vec::new(), consented: BTreeSet::new() }
+impl Report {
+    /// Returns all broken edges, of the steps and of the report.
+    pub fn all_risks(&self) -> impl Iterator<Item = &Risk> {
+        self.risks.iter().chain(self.steps.iter().flat_map(|step| &step.risks))
     }
 
-    /// The places that it writes, all of one object.
+    /// Returns what only this plan contains, not the other. Edges that break in both are left out.
+    #[must_use]
+    pub(super) fn without(mut self, other: &Report) -> Report {
+        let known: BTreeSet<&str> = other.all_risks().map(|risk| risk.edge.as_str()).collect();
+        let is_new = |risk: &Risk| !known.contains(risk.edge.as_str());
+        self.steps.retain(|step| !other.steps.contains(step));
+        self.waiting.retain(|it| !other.waiting.iter().any(|same| same.slot == it.slot && same.reason == it.reason));
+        self.risks.retain(is_new);
+        self.steps.iter_mut().for_each(|step| step.risks.retain(is_new));
+        self
+    }
+}
+
+impl Step {
+    /// Returns a write without risks.
+    pub(super) fn new(object: &str, action: Action, restarts: BTreeSet<String>) -> Step {
+        let (object, description) = (object.to_owned(), Description::default());
+        Step { object, action, description, restarts, risks: Vec::new(), consented: BTreeSet::new() }
+    }
+
+    /// Returns the kind of the written object.
+    pub fn kind(&self) -> Kind {
+        match &self.action {
+            Action::Issue(_) | Action::CopySecret(_) => Kind::Secret,
+            Action::Publish(_) | Action::CopyBundle(_) => Kind::ConfigMap,
+            Action::Describe(kept) => kept.kind,
+        }
+    }
+
+    /// Returns the verb of the write.
+    pub fn verb(&self) -> Verb {
+        match &self.action {
+            Action::Issue(_) => Verb::Issue,
+            Action::Publish(_) => Verb::Publish,
+            Action::CopySecret(_) | Action::CopyBundle(_) => Verb::Copy,
+            Action::Describe(kept) if kept.is_replaced => Verb::Replace,
+            Action::Describe(_) => Verb::Describe,
+        }
+    }
+
+    /// Returns the places whose content the write changes.
+    pub fn changes(&self) -> Vec<&Slot> {
+        match &self.action {
+            Action::Describe(_) => Vec::new(),
+            _ => self.slots(),
+        }
+    }
+
+    /// Returns the places that the write contains, all in one object.
     pub fn slots(&self) -> Vec<&Slot> {
         match &self.action {
             Action::Issue(issue) => vec![&issue.slot],
             Action::Publish(bundles) => bundles.iter().map(|bundle| &bundle.slot).collect(),
             Action::CopySecret(items) => items.iter().map(|item| &item.to).collect(),
             Action::CopyBundle(item) => vec![&item.to],
-            Action::Retype(slot) | Action::Describe(slot) => vec![slot],
+            Action::Describe(kept) => vec![&kept.slot],
         }
     }
 
-    /// The rows and bundles of the catalog that it is about.
+    /// Returns the rows and bundles of the catalog that the write belongs to.
     pub fn names(&self, catalog: &Catalog) -> BTreeSet<&'static str> {
         let is_of = |it: Object, slot: &Slot| slot.object_text().split_once('/') == Some((it.namespace, it.name));
         let rows = |slot: &Slot| {
@@ -227,8 +314,7 @@ impl Step {
                 let bundles = from.flat_map(|slot| catalog.bundles.iter().filter(move |it| is_here(it, slot)));
                 bundles.map(|bundle| bundle.id).collect()
             }
-            Action::Retype(slot) => rows(slot).into_iter().collect(),
-            Action::Describe(slot) => {
+            Action::Describe(Kept { slot, .. }) => {
                 let bundles = catalog.bundles.iter().filter(|it| is_here(it, slot) || is_copied_to(it, slot));
                 rows(slot).into_iter().chain(bundles.map(|bundle| bundle.id)).collect()
             }
@@ -239,6 +325,27 @@ impl Step {
 impl From<&Refusal> for Risk {
     fn from(refusal: &Refusal) -> Risk {
         Risk { edge: refusal.edge.to_string(), at: refusal.at, broken: refusal.broken.clone() }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Secret => "Secret",
+            Kind::ConfigMap => "ConfigMap",
+        })
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verb::Issue => "issue",
+            Verb::Publish => "publish",
+            Verb::Copy => "copy",
+            Verb::Replace => "replace",
+            Verb::Describe => "describe",
+        })
     }
 }
 
@@ -261,8 +368,10 @@ impl fmt::Display for Step {
                     (sources, gone) => write!(f, "copy {sources} to {}, and remove {gone} from it", self.object),
                 }
             }
-            Action::Retype(_) => write!(f, "replace {} by one of the type that it should have", self.object),
-            Action::Describe(_) => write!(f, "set the labels and annotations of {} right", self.object),
+            Action::Describe(kept) if kept.is_replaced => {
+                write!(f, "replace {}, because its type is wrong", self.object)
+            }
+            Action::Describe(_) => write!(f, "correct the labels and annotations of {}", self.object),
             Action::CopyBundle(item) => {
                 write!(f, "copy {} to {}", item.from.as_ref().map_or("nothing", Slot::object_text), self.object)
             }
@@ -272,6 +381,7 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is broken from {} on: {}", self.edge, self.at, self.broken)
+        let edge = self.edge.replacen(" accepts ", " rejects ", 1);
+        write!(f, "{edge} from {} on: {}", self.at, self.broken)
     }
 }

@@ -1,25 +1,25 @@
-//! Which edges a write touches, and what stands on both sides of each.
+//! Which edges a write touches, and the state of each.
 
 use std::sync::Arc;
 
 use super::draft::Draft;
+use crate::catalog::index::{EdgeWiring, Presents, Wiring, instances};
 use crate::catalog::{Instance, Row};
 use crate::snapshot::Slot;
 use crate::spec::Host;
 use crate::trust::EdgeState;
-use crate::wiring::{EdgeWiring, Presents, Wiring, instances};
 
-/// An edge with the certificate of one instance, as a write touches it.
+/// An edge with the certificate of one instance.
 #[derive(Debug, Clone)]
 pub(crate) struct Touched {
     pub(crate) edge: usize,
     pub(crate) instance: Instance,
     pub(crate) hosts: Arc<[Host]>,
-    /// Whether it may break, because somebody who cannot be reached was told.
+    /// True if the administrator accepts that the edge breaks.
     pub(crate) is_consented: bool,
 }
 
-/// The edges on which a certificate of a row is presented, from these of its slots.
+/// Returns the edges on which a certificate of a row is presented from these slots.
 pub(crate) fn edges_of_leaf(
     wiring: &Wiring<'_>,
     draft: &Draft<'_>,
@@ -32,7 +32,7 @@ pub(crate) fn edges_of_leaf(
     touch(wiring, draft, edges, row, instance)
 }
 
-/// Every edge with every certificate of its row, in the order of the catalog.
+/// Returns every edge with every certificate of its row, in the order of the catalog.
 pub(crate) fn every_edge(wiring: &Wiring<'_>, draft: &Draft<'_>) -> Vec<Touched> {
     let mut touched = Vec::new();
     for (number, edge) in wiring.edges().iter().enumerate() {
@@ -54,7 +54,7 @@ fn touch(
     let hosts: Arc<[Host]> =
         row.resolve_hosts(&draft.snapshot().cluster, instance).map(Arc::from).unwrap_or_else(|_| Arc::from([]));
     let consent = &draft.snapshot().settings.consent;
-    // Of all instances of an edge, or of this one.
+    // Consent may name all instances of an edge, or one.
     let is_consented = |edge: &EdgeWiring<'_>| {
         consent.contains(edge.name.as_ref()) || consent.contains(edge.name_of(instance).as_ref())
     };
@@ -67,7 +67,7 @@ fn touch(
     edges.into_iter().map(touched).collect()
 }
 
-/// The edges whose verifier reads a bundle here.
+/// Returns the edges whose verifier reads a bundle in this place.
 pub(crate) fn edges_of_bundle(wiring: &Wiring<'_>, draft: &Draft<'_>, slot: &Slot) -> Vec<Touched> {
     let mut touched = Vec::new();
     for edge in wiring.readers(slot) {

@@ -1,4 +1,4 @@
-//! Which versions of a bundle or certificate processes may hold: what is there now, and what was there before.
+//! The versions of a bundle or certificate that processes may hold: the current one, and earlier ones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::draft::Draft;
-use crate::catalog::{Delivery, Instance, Leaf, Row, Span};
+use super::reverted::reverted;
+use crate::catalog::index::{EdgeWiring, presented_slot};
+use crate::catalog::{Delivery, Instance, Leaf, Row, Scope, Span};
 use crate::issuance::BACKDATE;
-use crate::rules::{BundleState, SecretState};
-use crate::snapshot::{Held, Slot};
+use crate::snapshot::{BundleState, Held, SecretState, Slot};
 use crate::spec::{Host, Validity};
 use crate::trust::{CertificateFacts, CertificateId, EdgeState, Evidence, InUse, KeyId, Known, Principal, Version};
-use crate::wiring::{EdgeWiring, presented_slot};
 
 impl Draft<'_> {
-    /// The edge with the certificate of one instance of its row, dialled under these names.
+    /// Returns the state of an edge with the certificate of one instance of its row, for these host names.
     pub(crate) fn edge_state(
         &self,
         edge: &EdgeWiring<'_>,
@@ -24,54 +24,61 @@ impl Draft<'_> {
         hosts: &Arc<[Host]>,
     ) -> EdgeState {
         let slot = presented_slot(row, edge.presents, instance);
+        let reloaded_at = self.reloaded_at().filter(|_| row.scope == Scope::Service);
         let presenter = edge.edge.presenter.delivery;
         let (leaves, hosts) = match edge.edge.leaf {
-            Leaf::Row(_) => (self.leaf_versions(&slot, presenter), hosts.clone()),
+            Leaf::Row(_) => (self.leaf_versions(&slot, presenter, reloaded_at), hosts.clone()),
             Leaf::AnyBy(_) => (self.class_versions(&slot), [].into()),
         };
         let name = edge.name_of(instance);
-        let bundles = self.bundle_versions(&edge.trust, edge.edge.verifier.delivery);
+        let bundles = self.bundle_versions(&edge.trust, edge.edge.verifier.delivery, reloaded_at);
         EdgeState { name, bundles, leaves, purpose: edge.edge.purpose, hosts }
     }
 
-    /// How long after a change a process may still hold what was before, with an allowance for clocks that differ.
+    /// Returns how long after a change a process may hold the previous version, with an allowance for different clocks.
     pub(crate) fn lag(&self, within: Span) -> SignedDuration {
-        within.scaled(self.snapshot().settings.time_scale) + self.clock_allowance()
+        within.scaled(self.snapshot().time_scale()) + self.clock_allowance()
     }
 
-    /// The same, but for this many seconds at most where somebody saw to it.
-    fn lag_in(&self, within: Span, hurry: Option<u32>) -> SignedDuration {
-        let hurry = hurry.map(|seconds| SignedDuration::from_secs(i64::from(seconds)) + self.clock_allowance());
-        hurry.map_or(self.lag(within), |hurry| hurry.min(self.lag(within)))
+    /// Returns the same, limited by a lag override.
+    fn lag_in(&self, within: Span, lag_override: Option<u32>) -> SignedDuration {
+        let lag_override =
+            lag_override.map(|seconds| SignedDuration::from_secs(i64::from(seconds)) + self.clock_allowance());
+        lag_override.map_or(self.lag(within), |lag_override| lag_override.min(self.lag(within)))
     }
 
-    /// The same for who reads what this signer signs.
+    /// Returns the same for processes that use a leaf of this signer.
     pub(crate) fn lag_with(&self, within: Span, signer: Option<&SecretState>) -> SignedDuration {
-        match signer.and_then(|signer| self.hurry(within, signer)) {
-            Some(hurry) => hurry + self.clock_allowance(),
+        match signer.and_then(|signer| self.lag_override(within, signer)) {
+            Some(lag_override) => lag_override + self.clock_allowance(),
             None => self.lag(within),
         }
     }
 
-    /// How long its readers are given where somebody has made a signer that is replaced sooner than they read again: whoever did so
-    /// sees to it that they read within half of that time.
-    pub(crate) fn hurry(&self, within: Span, signer: &SecretState) -> Option<SignedDuration> {
-        // Who has taken over somebody else's was promised nothing.
-        let life = signer.issued_at?.duration_until(signer.certificate.validity.not_after);
-        (life / 2 < within.scaled(self.snapshot().settings.time_scale)).then_some(life / 4)
+    /// Returns the lag of readers if the signer is replaced sooner than its readers normally reload. The administrator who set
+    /// this validity makes sure that they reload within half of that time.
+    pub(crate) fn lag_override(&self, within: Span, signer: &SecretState) -> Option<SignedDuration> {
+        // A signer of another issuer makes no such promise.
+        let life = signer.issued_at?.min(self.now()).duration_until(signer.certificate.validity.not_after);
+        (life / 2 < within.scaled(self.snapshot().time_scale())).then_some(life / 4)
     }
 
-    /// How much clocks may differ: as much as certificates are backdated.
+    /// Returns how far clocks may differ: as much as certificates are backdated.
     pub(crate) fn clock_allowance(&self) -> SignedDuration {
-        BACKDATE.scaled(self.snapshot().settings.time_scale)
+        BACKDATE.scaled(self.snapshot().time_scale())
     }
 
     fn now(&self) -> Timestamp {
         self.snapshot().taken_at
     }
 
-    /// Versions of a bundle, the newest last.
-    pub(crate) fn bundle_versions(&self, slot: &Slot, delivery: Delivery) -> Vec<Version> {
+    /// Returns the versions of a bundle, the newest last. Processes that reload hold no version from before `reloaded_at`.
+    pub(crate) fn bundle_versions(
+        &self,
+        slot: &Slot,
+        delivery: Delivery,
+        reloaded_at: Option<Timestamp>,
+    ) -> Vec<Version> {
         let Some(state) = self.bundle(slot).present() else { return Vec::new() };
         let mut versions = Versions { list: Vec::new() };
         match (self.snapshot().held_bundles.get(slot), delivery) {
@@ -80,7 +87,7 @@ impl Draft<'_> {
                     versions.add(self.held(slot, held));
                 }
                 if let Delivery::Relayed { within } = delivery {
-                    // Who has just started may have followed one that had all of it, or one that had not.
+                    // A process that has just started may have passed on a version with all of it before, or one without.
                     let starts = held.iter().map(|held| held.since.unwrap_or(self.now()));
                     let started = starts.max().unwrap_or(Timestamp::MIN);
                     self.add_lacking(&mut versions, slot, state, |id| {
@@ -95,19 +102,22 @@ impl Draft<'_> {
             }
             (None, Delivery::Reloaded { within }) => {
                 self.add_lacking(&mut versions, slot, state, |id| {
-                    let (at, hurry) = match state.published.get(id) {
+                    let (at, lag_override) = match state.published.get(id) {
                         Some(published) if published.first => (Timestamp::MIN, None),
-                        Some(published) => (published.at, published.hurry),
+                        Some(published) => (published.at, published.lag_override),
                         None => (self.now(), None),
                     };
-                    // Nothing was published in the future, whatever is written there.
-                    after(at.min(self.now()), self.lag_in(within, hurry))
+                    // A recorded publication in the future counts as now.
+                    match at.min(self.now()) {
+                        at if reloaded_at.is_some_and(|reloaded_at| at <= reloaded_at) => Timestamp::MIN,
+                        at => after(at, self.lag_in(within, lag_override)),
+                    }
                 });
             }
             (None, Delivery::Revisioned | Delivery::Relayed { .. }) => {
                 for missing in &state.members {
                     let members = state.members.iter().filter(|id| *id != missing);
-                    let name = format!("{slot} without {missing}");
+                    let name = format!("{slot} without {}", self.called(missing));
                     versions.add(self.version(name, members, InUse::Always, Evidence::Unknown));
                 }
             }
@@ -142,23 +152,31 @@ impl Draft<'_> {
                 .iter()
                 .filter(|id| *id != missing && !self.is_cross_signed_by(state, id, missing) && held_until(id) <= until);
             let in_use = InUse::Until(until);
-            let name = || format!("{slot} as it was before {missing}");
+            let name = || format!("{slot} as it was before {}", self.called(missing));
             versions.add(self.version(name(), earlier, in_use, Evidence::Assumed));
             versions.add(self.version(name(), others, in_use, Evidence::Assumed));
         }
     }
 
-    /// Whether `id` is a cross-certificate that the CA `by` has signed: the bundle also has the CA whose key it certifies. An
-    /// intermediate CA is none: it is added after its signer.
+    /// Returns true if `id` is a cross-certificate that the CA `by` has signed: the bundle also has the CA whose key it certifies. An
+    /// intermediate CA is not a cross-certificate: it is added after its signer.
     fn is_cross_signed_by(&self, state: &BundleState, id: &CertificateId, by: &CertificateId) -> bool {
-        let (Some(it), Some(by)) = (self.get(id), self.get(by)) else { return false };
+        let (Some(it), Some(by), false) = (self.get(id), self.get(by), reverted().cross_certificates) else {
+            return false;
+        };
         let is_signed = it.ca.is_some() && it.subject != by.subject && it.signed_by.as_ref() == Some(&by.subject);
         let others = state.members.iter().filter(|other| *other != id).filter_map(|other| self.get(other));
         is_signed && others.into_iter().any(|other| other.subject == it.subject)
     }
 
-    /// Versions of a certificate with its chain, the newest last.
-    pub(crate) fn leaf_versions(&self, slot: &Slot, delivery: Delivery) -> Vec<Version> {
+    /// Returns the versions of a certificate with its chain, the newest last. Processes that reload hold no version from before
+    /// `reloaded_at`.
+    pub(crate) fn leaf_versions(
+        &self,
+        slot: &Slot,
+        delivery: Delivery,
+        reloaded_at: Option<Timestamp>,
+    ) -> Vec<Version> {
         let Some(state) = self.secret(slot).present() else { return Vec::new() };
         let mut versions = Versions { list: Vec::new() };
         if let Some(held) = self.snapshot().held_secrets.get(slot) {
@@ -168,14 +186,21 @@ impl Draft<'_> {
         } else {
             for past in &state.superseded {
                 let (in_use, evidence) = match delivery {
+                    Delivery::Reloaded { .. } if reloaded_at.is_some_and(|reloaded_at| past.at <= reloaded_at) => {
+                        continue;
+                    }
                     Delivery::Reloaded { within } => {
-                        (InUse::Until(after(past.at, self.lag_in(within, past.hurry))), Evidence::Assumed)
+                        // A recorded replacement in the future counts as now.
+                        (
+                            InUse::Until(after(past.at.min(self.now()), self.lag_in(within, past.lag_override))),
+                            Evidence::Assumed,
+                        )
                     }
                     Delivery::Revisioned | Delivery::Relayed { .. } => (InUse::Always, Evidence::Unknown),
                     Delivery::Never => (InUse::Always, Evidence::Never),
                     Delivery::Indirect => continue,
                 };
-                let name = format!("{slot} until {}", past.at);
+                let name = format!("{slot} as it was until {}", past.at);
                 let members = [&past.certificate].into_iter().chain(&past.chain);
                 if in_use.contains(self.now()) {
                     versions.add(self.version(name, members, in_use, evidence));
@@ -186,20 +211,20 @@ impl Draft<'_> {
         versions.finish(self.served(slot, state, evidence))
     }
 
-    /// Everybody who was seen to hold this version of a bundle; or else the version itself.
+    /// Returns the processes that were observed to hold this version of a bundle; or else the name of the version.
     pub(crate) fn holders(&self, slot: &Slot, version: &Version) -> Vec<String> {
         let held = self.snapshot().held_bundles.get(slot).into_iter().flatten().map(|held| self.held(slot, held));
         let names: Vec<String> = held.filter(|held| same_set(held, version)).map(|held| held.name).collect();
         if names.is_empty() { vec![version.name.clone()] } else { names }
     }
 
-    /// What processes were seen to hold of a certificate.
+    /// Returns the versions of a certificate that processes were observed to hold.
     pub(crate) fn held_leaves(&self, slot: &Slot) -> Vec<Version> {
         let held = self.snapshot().held_secrets.get(slot).into_iter().flatten();
         held.map(|held| self.held(slot, held)).filter(|version| !version.members.is_empty()).collect()
     }
 
-    /// Whatever certificate of a place a signer may have signed, under all its names.
+    /// Returns a stand-in for any certificate of a place that the signer may have signed, for all its names.
     pub(crate) fn any_leaf_by(&self, signer: &CertificateFacts, slot: &Slot, hosts: &[Host]) -> Version {
         let leaf = CertificateFacts { hosts: hosts.to_vec(), ..any_by(signer) };
         let (name, members) = (format!("{slot} by {}", signer.id), vec![Arc::new(leaf)]);
@@ -211,17 +236,20 @@ impl Draft<'_> {
         self.version(slot.to_string(), members, InUse::Always, evidence)
     }
 
-    /// Versions of "any certificate that this signer issued", the newest signer last: each until the signer's end.
+    /// Returns the versions of "any certificate of this signer", the newest signer last: each in use until the signer expires.
     fn class_versions(&self, slot: &Slot) -> Vec<Version> {
         let Some(state) = self.secret(slot).present() else { return Vec::new() };
         let class = |signer: &CertificateFacts, in_use| Version {
-            name: format!("certificates by {}", signer.id),
+            name: format!("certificates by {}", self.called(&signer.id)),
             members: vec![Arc::new(any_by(signer))],
             in_use,
             evidence: Evidence::Assumed,
         };
         let end = |signer: &CertificateFacts| signer.validity.first_after().unwrap_or(Timestamp::MAX);
+        // A wrong clock issued a signer whose validity has not begun: no client has ever accepted its certificates.
+        let begun = after(self.now(), self.clock_allowance());
         let past = state.superseded.iter().filter_map(|past| self.get(&past.certificate));
+        let past = past.filter(|signer| signer.validity.not_before <= begun);
         let past =
             past.map(|signer| class(signer, InUse::Until(end(signer)))).filter(|it| it.in_use.contains(self.now()));
         past.chain([class(&state.certificate, InUse::Always)]).collect()
@@ -233,6 +261,14 @@ impl Draft<'_> {
             None => format!("{slot} of {}", held.by),
         };
         self.version(name, &held.members, InUse::Always, Evidence::Observed)
+    }
+
+    /// Returns a readable name of a certificate: its subject and key instead of a fingerprint.
+    fn called(&self, id: &CertificateId) -> String {
+        match self.get(id) {
+            Some(it) if id.is_fingerprint() => it.subject.to_string(),
+            _ => id.to_string(),
+        }
     }
 
     fn version<'i>(
@@ -247,7 +283,7 @@ impl Draft<'_> {
     }
 }
 
-/// How it is known who holds the newest version: to read an object back proves that it was published, no more.
+/// Returns the evidence for the newest version. Reading an object back proves only that it was published.
 fn evidence(delivery: Delivery, is_watched: bool) -> Evidence {
     match delivery {
         _ if is_watched => Evidence::Observed,
@@ -257,13 +293,13 @@ fn evidence(delivery: Delivery, is_watched: bool) -> Evidence {
     }
 }
 
-/// Versions that differ.
+/// A list of different versions.
 struct Versions {
     list: Vec<Version>,
 }
 
 impl Versions {
-    /// A process that holds nothing trusts nobody, and presents nothing: there is nothing to keep.
+    /// Adds a version. A process with an empty version trusts and presents nothing, so the version is left out.
     fn add(&mut self, version: Version) {
         if version.members.is_empty() {
             return;
@@ -293,7 +329,7 @@ fn longer(one: InUse, other: InUse) -> InUse {
     }
 }
 
-/// Any certificate that a signer handed out, for any purpose and as long as the signer lives.
+/// Returns a stand-in for any certificate of a signer, for any purpose and with the signer's validity.
 fn any_by(signer: &CertificateFacts) -> CertificateFacts {
     let id: Arc<str> = format!("any by {}", signer.id).into();
     CertificateFacts {
@@ -308,6 +344,6 @@ fn any_by(signer: &CertificateFacts) -> CertificateFacts {
     }
 }
 
-pub(super) fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
+pub(crate) fn after(at: Timestamp, span: SignedDuration) -> Timestamp {
     at.checked_add(span).unwrap_or(Timestamp::MAX)
 }

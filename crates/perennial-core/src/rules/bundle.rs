@@ -1,4 +1,4 @@
-//! The rules for bundles: trust is added first and removed last.
+//! The rules for bundles: a new signer is added before it is used, an old one is removed after its last use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,68 +6,37 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::Observed;
-use crate::snapshot::Slot;
+use crate::clocks::shifted;
+use crate::snapshot::{BundleState, Observed};
 use crate::trust::{CertificateId, Known};
 
-/// A bundle as it was found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BundleState {
-    /// Every certificate in it that can be read, in order.
-    pub members: Vec<CertificateId>,
-    /// What could not be read, each with its reason.
-    pub damage: Vec<String>,
-    /// Whether it is written as we would write it: each certificate once, in the order of their bytes.
-    pub is_canonical: bool,
-    /// Since when each is in it, and from where it came, as far as that was written down.
-    pub published: BTreeMap<CertificateId, Published>,
-}
-
-/// How a certificate came into a bundle.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Published {
-    /// When.
-    pub at: Timestamp,
-    /// The bundle of somebody else that it came from: where it goes, this one follows.
-    pub from: Option<Slot>,
-    /// Whether nobody can hold the bundle without it: there was none before, nor anything that it could have verified.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub first: bool,
-    /// Since when everybody who hands it on has it, once that is so long ago that whoever they hand it to has it too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reached: Option<Timestamp>,
-    /// How many seconds whoever reads it is given, where somebody sees to it that they take less than usual.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hurry: Option<u32>,
-}
-
-/// What a bundle is made from.
+/// What a bundle is computed from.
 #[derive(Debug, Clone, Copy)]
 pub struct BundleInputs<'a> {
-    /// The certificates of the current signers, and of bundles that flow into it.
+    /// The certificates of the current signers, and of bundles that are an input of this bundle.
     pub current: &'a [CertificateId],
-    /// Signers that live leaves still need, wherever they are known from: what a deleted bundle is rebuilt from.
+    /// The signers of leaves that are still valid, from any source. A deleted bundle is rebuilt from them.
     pub needed: &'a [CertificateId],
-    /// What somebody else had put there and has taken back.
+    /// The certificates that another writer added and has removed again.
     pub withdrawn: &'a BTreeSet<CertificateId>,
-    /// Of a bundle that is handed on: what has reached everybody, and since when those who hand it on have it.
+    /// For a relayed bundle: the certificates that have reached all readers, and when the relay got each of them.
     pub reached: &'a BTreeMap<CertificateId, Timestamp>,
-    /// All certificates.
+    /// All known certificates.
     pub certificates: &'a dyn Known,
-    /// The instant.
+    /// The current time.
     pub now: Timestamp,
-    /// How long a certificate stays in it after its end: clocks differ.
+    /// A certificate that has expired at this instant is removed. Earlier than `now` if another clock may be right.
+    pub trusted_until: Timestamp,
+    /// How long an expired certificate stays in the bundle, because clocks differ.
     pub allowance: SignedDuration,
 }
 
 /// A bundle that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleChange {
-    /// What is to be in it, as a set: it is written in the order of the bytes, so that no rollout is about order.
+    /// The certificates, as a set. They are written sorted by their bytes, so that a different order causes no rollout.
     pub members: BTreeSet<CertificateId>,
-    /// Why.
+    /// Why the bundle is written.
     pub reason: BundleReason,
 }
 
@@ -75,39 +44,41 @@ pub struct BundleChange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum BundleReason {
-    /// There is none.
+    /// The ConfigMap or its key does not exist.
     Absent,
-    /// What is there is no bundle at all.
+    /// The content is not a bundle.
     Unreadable {
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// It is there, and empty.
+    /// The bundle exists, but is empty.
     Empty,
-    /// Some of it cannot be read; the rest stays.
+    /// A part of the bundle cannot be read. The readable part stays.
     Damaged {
-        /// What was lost.
+        /// The unreadable parts.
         damage: Vec<String>,
     },
-    /// A signer came, or an expired one went.
+    /// A signer was added, or an expired one removed.
     SignerUpdate {
-        /// New in it.
+        /// The added certificates.
         added: Vec<CertificateId>,
-        /// No longer in it.
+        /// The removed certificates.
         removed: Vec<CertificateId>,
     },
-    /// The same certificates, written differently.
+    /// The certificates are right, but duplicated or in another order.
     NotCanonical,
-    /// The same certificates, but nobody wrote down since when they are there.
+    /// The certificates are right, but no annotation records since when they are in the bundle.
     Unremembered,
-    /// The same certificates, but others of them have reached everybody than is written down.
+    /// The certificates are right, but a wrong clock recorded since when they are in the bundle. They count as new.
+    DatedAhead,
+    /// The certificates are right, but the annotation does not record which of them have reached all readers.
     Reached,
 }
 
-/// What is to be done about a bundle; none leaves it as it is.
+/// Returns the write that a bundle needs; none if it stays as it is.
 pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -> Option<BundleChange> {
     let is_alive = |id: &&CertificateId| {
-        inputs.certificates.get(id).is_some_and(|it| !it.validity.is_long_over(inputs.now, inputs.allowance))
+        inputs.certificates.get(id).is_some_and(|it| !it.validity.is_long_over(inputs.trusted_until, inputs.allowance))
     };
     let rebuilt = || inputs.current.iter().chain(inputs.needed).filter(is_alive).cloned().collect();
     let state = match found {
@@ -119,12 +90,14 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         Observed::Unknown { .. } => return None,
         Observed::Present(state) => state,
     };
-    // Nearly always everything is in place, and nothing needs to be compared as sets.
+    let latest = shifted(inputs.now, inputs.allowance);
+    let is_dated_ahead = |id: &CertificateId| state.published.get(id).is_some_and(|written| latest < written.at);
+    // In nearly every pass the bundle is right, and no sets need to be compared.
     let is_as_written = |id: &CertificateId| {
         let written = state.published.get(id);
         written.is_some_and(|written| written.reached.as_ref() == inputs.reached.get(id))
     };
-    let is_in_place = |id: &CertificateId| is_as_written(id) && is_alive(&id);
+    let is_in_place = |id: &CertificateId| is_as_written(id) && is_alive(&id) && !is_dated_ahead(id);
     if state.damage.is_empty()
         && state.is_canonical
         && !state.members.is_empty()
@@ -150,6 +123,8 @@ pub fn decide_bundle(found: &Observed<BundleState>, inputs: &BundleInputs<'_>) -
         BundleReason::NotCanonical
     } else if members.iter().any(|id| !state.published.contains_key(id)) {
         BundleReason::Unremembered
+    } else if members.iter().any(is_dated_ahead) {
+        BundleReason::DatedAhead
     } else if !members.iter().all(is_as_written) {
         BundleReason::Reached
     } else {
@@ -170,8 +145,11 @@ impl fmt::Display for BundleReason {
                 write!(f, "signer update: added [{}], removed [{}]", list(added), list(removed))
             }
             BundleReason::NotCanonical => f.write_str("duplicates or order"),
-            BundleReason::Unremembered => f.write_str("nothing says since when its certificates are there"),
-            BundleReason::Reached => f.write_str("nothing says which of its certificates have reached everybody"),
+            BundleReason::Unremembered => f.write_str("no annotation records since when its certificates are in it"),
+            BundleReason::DatedAhead => f.write_str("the annotation dates its certificates in the future"),
+            BundleReason::Reached => {
+                f.write_str("the annotation does not record which of its certificates have reached all readers")
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why something is issued, and what something waits for: in the words that people look for in events and logs.
+//! Why the planner issues a certificate, and what a due certificate waits for. The texts are those of events and logs.
 
 use std::fmt;
 
@@ -12,71 +12,76 @@ use crate::trust::Refusal;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reason {
-    /// There is none.
+    /// The Secret does not exist.
     Absent,
-    /// What is there cannot be used.
+    /// The content of the Secret cannot be used.
     Unreadable {
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// An annotation that should say when it ends, or begins, is missing.
+    /// The annotation with the end, or the start, of the validity is missing.
     AnnotationMissing {
         /// `notAfter` or `notBefore`.
         which: BoundaryName,
     },
-    /// Such an annotation is no instant.
+    /// Such an annotation is not an RFC 3339 time.
     AnnotationGarbled {
-        /// What stands there.
+        /// The value of the annotation.
         value: String,
     },
-    /// The annotation that should name the issuer is missing.
+    /// The annotation with the issuer's name is missing.
     IssuerMissing,
-    /// It has ended.
+    /// The certificate has expired.
     Expired {
-        /// Its last second.
+        /// The last second of the certificate's validity.
         not_after: Timestamp,
+    },
+    /// The certificate is not valid yet, by more than clocks may differ.
+    NotYetValid {
+        /// The first second of the certificate's validity.
+        not_before: Timestamp,
     },
     /// An administrator asked for it.
     Forced {
-        /// Why.
+        /// The administrator's reason.
         reason: String,
     },
-    /// Four fifths of its life are over.
+    /// Four fifths of the certificate's validity have passed.
     PastEightyPercent {
-        /// When they were.
+        /// When four fifths had passed.
         since: Timestamp,
     },
-    /// Its refresh is due.
+    /// The certificate is due for its refresh.
     PastRefresh {
-        /// Since when.
+        /// When the refresh became due.
         since: Timestamp,
     },
-    /// Nobody in the bundle signed it.
+    /// The bundle does not contain the issuer.
     IssuerNotInBundle,
-    /// Another signer has taken over, and this certificate follows at once.
+    /// The row has a new signer, and its certificates follow at once.
     SignerChanged,
-    /// Nobody is to trust it, or who signed it, any more.
+    /// The certificate, or its signer, is distrusted.
     Distrusted {
-        /// Since when.
+        /// Since when it is distrusted.
         since: Timestamp,
     },
-    /// Others are served beside it than should be.
+    /// The Secret has other certificates after the leaf than it should.
     ChainDiffers {
-        /// How many are not served that lead to an earlier signer, or to any.
+        /// The number of missing certificates that lead to an earlier signer, or to any signer.
         missing: usize,
-        /// How many are served that have nothing to do with its signer.
+        /// The number of certificates that do not belong to its signer.
         foreign: usize,
     },
-    /// It has other names than it should have.
+    /// The names in the certificate differ from the required names.
     HostsDiffer {
-        /// Names that it has and should not.
+        /// Names in the certificate that are not required.
         extra: Vec<Host>,
-        /// Names that it should have and has not.
+        /// Required names that are not in the certificate.
         missing: Vec<Host>,
     },
 }
 
-/// Which end of a certificate's life.
+/// An end of a certificate's validity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BoundaryName {
@@ -86,121 +91,121 @@ pub enum BoundaryName {
     NotBefore,
 }
 
-/// What something that is due waits for.
+/// Why a due certificate or bundle is not written yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Waiting {
-    /// Whoever verifies it may not have the new signer yet.
+    /// Verifiers may not have the new signer yet.
     SignerTooYoung {
-        /// When they have.
+        /// When all verifiers have it.
         until: Timestamp,
     },
-    /// It would break an edge, until time has passed or that edge is broken anyway.
+    /// The write would break an edge that holds.
     Trust {
-        /// When it is safe, if time alone makes it so.
+        /// When the write is safe, if time alone makes it safe.
         until: Option<Timestamp>,
-        /// What would break.
+        /// The edge that would break.
         refusal: Box<Refusal>,
     },
-    /// Static pods must first run what they trust it by.
+    /// Static pods must first load the bundle by which they trust the certificate.
     Rollout {
-        /// Which of them do not yet.
+        /// The static pods that have not loaded it.
         lacking: Vec<String>,
-        /// The latest at which waiting is of no more use, because what would break is broken anyway.
+        /// The latest end of the wait: from then on, the edge is broken without the write too.
         until: Option<Timestamp>,
-        /// What would break.
+        /// The edge that would break.
         refusal: Box<Refusal>,
     },
-    /// It restarts something, and this is not the time for that.
+    /// The write restarts static pods, and the maintenance window is closed.
     Window {
-        /// When it is.
+        /// When the window opens.
         opens_at: Timestamp,
     },
-    /// It is there, and stays; but it is not valid yet, and nobody accepts it.
+    /// The certificate stays, but is not valid yet. Clients reject it.
     Validity {
-        /// When it is.
+        /// The start of the certificate's validity.
         begins_at: Timestamp,
     },
-    /// Somebody else writes the objects of its component.
+    /// Another operator writes the objects of the component.
     OtherWriter {
-        /// The object.
+        /// The object that the other operator writes.
         object: String,
-        /// Who.
+        /// The field manager of the other operator.
         writer: String,
     },
-    /// Its signer is not there yet.
+    /// The signer is absent or cannot sign.
     Signer {
         /// The signer.
         signer: String,
-        /// When that may change by itself.
+        /// When time alone may end the wait.
         until: Option<Timestamp>,
     },
-    /// Its names are not known.
+    /// The names of the certificate are unknown.
     Hosts {
-        /// What is missing.
+        /// The missing fact.
         why: String,
     },
-    /// It was issued more often than its rules can explain.
+    /// The certificate was issued more often than the rules can explain.
     Breaker {
-        /// How often.
+        /// The number of issues.
         issued: usize,
-        /// Since when.
+        /// The first of these issues.
         since: Timestamp,
-        /// When it is tried once more.
+        /// When the next attempt is allowed.
         until: Timestamp,
     },
-    /// Somebody else sets its labels and annotations otherwise, each time.
+    /// Another writer keeps changing the labels or annotations.
     Contested {
-        /// How often they were set right.
+        /// How often they were corrected.
         times: usize,
-        /// Since when.
+        /// The first of these corrections.
         since: Timestamp,
-        /// When it is tried once more.
+        /// When the next correction is allowed.
         until: Timestamp,
     },
-    /// Enough others are in the making.
+    /// The allowed number of other certificates is already being rotated.
     Pace {
-        /// How many.
+        /// The number of other certificates that are being rotated.
         in_flight: usize,
     },
-    /// What it depends on could not be looked at.
+    /// An object that the decision depends on could not be read.
     Unknown {
-        /// What.
+        /// The object.
         object: String,
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// The object was just tried to be written, in vain; or the bundle was that must have its signer first.
+    /// The last write of the object failed, or of the bundle that must contain its signer first.
     Blocked {
         /// The object.
         object: String,
-        /// What was said.
+        /// The error of the write.
         why: String,
-        /// When it is issued all the same, where it waits for a bundle.
+        /// For a wait for a bundle: when the certificate is issued even without it.
         until: Option<Timestamp>,
     },
-    /// The PKI resource cannot be read, and what exists is better kept than guessed at.
+    /// The PKI resource cannot be read, so the existing certificate is kept.
     Policy {
-        /// What is wrong with it.
+        /// The error.
         why: String,
-        /// When it is issued all the same.
+        /// When the certificate is issued nevertheless, with the platform's key.
         until: Timestamp,
     },
 }
 
-/// What ends a wait.
+/// Who or what can end a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// Time, a rollout or the next pass: the rotation goes on by itself.
+    /// Time, a rollout or the next pass. The rotation continues by itself.
     Progress,
-    /// A person: something is wrong with the cluster or its configuration.
+    /// An administrator: the cluster or its configuration has a problem.
     Attention,
-    /// The other operator that manages the component.
+    /// The other operator, which manages the component.
     OtherOperator,
 }
 
 impl Waiting {
-    /// Returns a name for the kind of wait, for the label of a metric: one of a fixed few.
+    /// Returns the kind of the wait, for the label of a metric. The set of kinds is fixed.
     pub fn label(&self) -> &'static str {
         match self {
             Waiting::SignerTooYoung { .. } => "SignerTooYoung",
@@ -220,7 +225,7 @@ impl Waiting {
         }
     }
 
-    /// Returns what ends the wait.
+    /// Returns the remedy that ends the wait.
     pub fn remedy(&self) -> Remedy {
         match self {
             Waiting::SignerTooYoung { .. }
@@ -240,7 +245,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the wait in words without any instant, for a status that must not change while nothing happens.
+    /// Returns the message without any time, for a status that must not change while nothing happens.
     pub fn summary(&self) -> String {
         match self {
             Waiting::SignerTooYoung { .. } => "its signer is too new for the clients that verify it".to_owned(),
@@ -266,7 +271,7 @@ impl Waiting {
         }
     }
 
-    /// When time alone ends it.
+    /// Returns when time alone ends the wait.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Waiting::SignerTooYoung { until }
@@ -286,7 +291,7 @@ impl Waiting {
     }
 }
 
-/// Three names, and how many more there are.
+/// Returns the first three names, and the number of the others.
 pub fn first_few(names: &[String]) -> String {
     match names {
         [first @ .., last] if names.len() <= 3 && !first.is_empty() => format!("{} and {last}", first.join(", ")),
@@ -305,6 +310,7 @@ impl fmt::Display for Reason {
             Reason::AnnotationGarbled { value } => write!(f, "bad expiry: {value:?}"),
             Reason::IssuerMissing => f.write_str("missing issuer name"),
             Reason::Expired { not_after } => write!(f, "already expired at {not_after}"),
+            Reason::NotYetValid { not_before } => write!(f, "not valid before {not_before}"),
             Reason::Forced { reason } => write!(f, "forced rotation: {reason}"),
             Reason::PastEightyPercent { since } => write!(f, "past refresh time (80% of validity) since {since}"),
             Reason::PastRefresh { since } => write!(f, "past its refresh time {since}"),
@@ -347,11 +353,11 @@ impl fmt::Display for Waiting {
             Waiting::Contested { times, since, until } => {
                 write!(
                     f,
-                    "somebody else sets its labels and annotations: set right {times} times since {since}, not again before {until}"
+                    "another writer keeps changing its labels or annotations: corrected {times} times since {since}, next attempt after {until}"
                 )
             }
-            Waiting::Pace { in_flight: 1 } => f.write_str("another one is in the making"),
-            Waiting::Pace { in_flight } => write!(f, "{in_flight} others are in the making"),
+            Waiting::Pace { in_flight: 1 } => f.write_str("another certificate is being rotated"),
+            Waiting::Pace { in_flight } => write!(f, "{in_flight} other certificates are being rotated"),
             Waiting::Unknown { object, why } => write!(f, "{object} could not be read: {why}"),
             Waiting::Blocked { object, why, .. } => write!(f, "{object} could not be written: {why}"),
             Waiting::Policy { why, until } => {
@@ -366,7 +372,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_names_three_are_told() {
+    fn of_many_names_three_are_listed() {
         let told =
             |count: u8| first_few(&(b'a'..b'a' + count).map(|name| char::from(name).to_string()).collect::<Vec<_>>());
         assert_eq!([0, 1, 2, 3].map(told), ["", "a", "a and b", "a, b and c"]);
@@ -374,8 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn one_other_is_not_several() {
+    fn one_other_certificate_is_singular() {
         let pace = |in_flight| Waiting::Pace { in_flight }.to_string();
-        assert_eq!([1, 2].map(pace), ["another one is in the making", "2 others are in the making"]);
+        assert_eq!(
+            [1, 2].map(pace),
+            ["another certificate is being rotated", "2 other certificates are being rotated"]
+        );
     }
 }

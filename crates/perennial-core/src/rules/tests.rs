@@ -1,14 +1,17 @@
-//! The scenarios of rotation as data: what was found, when, and what is to be done. Day 0 is the day of issue.
+//! The rotation scenarios as data: the observation, the time, and the expected verdict. Day 0 is the day of issue.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::SignedDuration;
 
 use super::*;
 use crate::catalog::{Catalog, Row, Span, Succession, TimeScale};
+use crate::clocks::Clocks;
+use crate::snapshot::{Annotation, BundleState, Mode, Observed, Published, SecretState};
 use crate::spec::Validity;
 use crate::trust::fixtures::{day, ids, world};
-use crate::trust::{CertificateId, KeyId, Principal};
+use crate::trust::{CertificateFacts, CertificateId, KeyId, Principal};
 
 fn row(id: &str) -> &'static Row {
     Catalog::builtin().row(id).unwrap()
@@ -18,7 +21,7 @@ fn principal(name: &str) -> Principal {
     Principal { name: name.into(), key: KeyId(name.into()) }
 }
 
-/// A Secret whose certificate was issued on day 0 and lives for `days`, with all its annotations.
+/// Returns a Secret whose certificate was issued on day 0 and is valid for `days`, with all its annotations.
 fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
     let certificate = CertificateFacts {
         id: CertificateId("it".into()),
@@ -33,13 +36,13 @@ fn secret(signer: &str, days: i64, hosts: &[&str]) -> SecretState {
     SecretState::new(Arc::new(certificate), Some(day(0)))
 }
 
-/// As if everything had been in the bundle from day 0 on.
+/// Returns a record as if every certificate had been in the bundle since day 0.
 fn published() -> BTreeMap<CertificateId, Published> {
-    let since = Published { at: day(0), from: None, first: false, reached: None, hurry: None };
+    let since = Published { at: day(0), from: None, first: false, reached: None, lag_override: None };
     ids("old + current + new").into_iter().map(|id| (id, since.clone())).collect()
 }
 
-/// The verdict in words, with days for instants.
+/// Returns the verdict as text, with days for instants.
 fn words(verdict: &Verdict) -> String {
     let text = match verdict {
         Verdict::Keep { look_again } => format!("keep, look again at {look_again}"),
@@ -49,7 +52,7 @@ fn words(verdict: &Verdict) -> String {
     (0..4000).fold(text, |text, number| text.replace(&day(number).to_string(), &format!("day {number}")))
 }
 
-/// A signer that lives a year and is refreshed after 292 days.
+/// Checks a signer with a validity of a year and a refresh after 292 days.
 fn check_signer(found: &Observed<SecretState>, at: Timestamp, expected: &str) {
     check_signer_with(found, at, None, Mode::Normal, expected);
 }
@@ -60,7 +63,15 @@ fn check_signer_with(found: &Observed<SecretState>, now: Timestamp, forced: Opti
 
 fn signer_verdict(found: &Observed<SecretState>, now: Timestamp, forced: Option<&str>, mode: Mode) -> String {
     let row = row("kube-apiserver-to-kubelet-signer");
-    words(&decide_signer(&SignerCase { row, found, forced, requested: None, mode, now, scale: TimeScale::FULL }))
+    words(&decide_signer(&SignerCase {
+        row,
+        found,
+        forced,
+        requested: None,
+        mode,
+        clocks: Clocks::one(now),
+        scale: TimeScale::FULL,
+    }))
 }
 
 fn present(change: impl Fn(&mut SecretState)) -> Observed<SecretState> {
@@ -74,9 +85,9 @@ fn second() -> SignedDuration {
 }
 
 #[test]
-fn a_signer_is_issued_when_it_is_absent_unusable_or_asked_for() {
+fn a_signer_is_issued_when_it_is_absent_unusable_or_requested() {
     check_signer(&Observed::Absent, day(1), "issue: secret doesn't exist");
-    // The original keeps a signer with good annotations and no data for ever; here it heals.
+    // The original operator keeps a signer with good annotations and no data forever; Perennial repairs it.
     let unusable = Observed::Unreadable { why: "tls.crt is empty".to_owned() };
     check_signer(&unusable, day(1), "issue: unusable: tls.crt is empty");
     check_signer(&present(|it| it.not_after = Annotation::Missing), day(1), "issue: missing notAfter");
@@ -85,12 +96,11 @@ fn a_signer_is_issued_when_it_is_absent_unusable_or_asked_for() {
     check_signer(&present(garbled), day(1), "issue: bad expiry: \"soon\"");
 }
 
-/// X01.
 #[test]
 fn a_signer_is_due_to_the_second() {
     let found = present(|_| {});
     check_signer(&found, day(292) - second(), "keep, look again at day 292");
-    // 80 % of 365 days is the 292nd; that rule comes first.
+    // 80% of 365 days is day 292; that rule comes first.
     check_signer(&found, day(292), "issue: past refresh time (80% of validity) since day 292");
     let long = present(|it| Arc::make_mut(&mut it.certificate).validity.not_after = day(400));
     check_signer(&long, day(292) - second(), "keep, look again at day 292");
@@ -103,7 +113,7 @@ fn a_signer_is_due_to_the_second() {
 }
 
 #[test]
-fn an_age_counts_from_the_issue_and_without_its_record_from_the_beginning() {
+fn age_counts_from_the_recorded_issue_or_else_from_not_before() {
     let adopted = present(|it| {
         it.issued_at = None;
         Arc::make_mut(&mut it.certificate).validity = Validity { not_before: day(2), not_after: day(367) };
@@ -113,7 +123,7 @@ fn an_age_counts_from_the_issue_and_without_its_record_from_the_beginning() {
 }
 
 #[test]
-fn recovery_issues_only_what_is_gone() {
+fn recovery_issues_only_absent_unusable_and_expired_signers() {
     let check = |found: &Observed<SecretState>, at, expected| {
         check_signer_with(found, at, Some("please"), Mode::OnlyWhenExpired, expected);
     };
@@ -136,7 +146,7 @@ fn a_rotation_is_forced_at_most_once_for_each_reason() {
     check(None, Some(""), "keep, look again at day 292");
 }
 
-/// What is asked about a certificate, beside what was found.
+/// The input of the rules for a leaf, except the observation.
 struct Asked<'a> {
     row: &'a str,
     at: Timestamp,
@@ -175,7 +185,7 @@ fn target_verdict(found: &Observed<SecretState>, asked: &Asked<'_>) -> String {
             forced: None,
             requested: None,
             mode: asked.mode,
-            now: asked.at,
+            clocks: Clocks::one(asked.at),
             scale: TimeScale::FULL,
         },
         identity: asked.row,
@@ -192,7 +202,6 @@ fn leaf(days: i64) -> Observed<SecretState> {
     Observed::Present(secret("s1", days, &[]))
 }
 
-/// X01.
 #[test]
 fn a_leaf_is_due_to_the_second() {
     let at = |at| Asked { at, ..Asked::default() };
@@ -208,22 +217,22 @@ fn a_leaf_is_due_to_the_second() {
     check_target(&leaf(30), &recovery(day(30) + second()), "issue: already expired at day 30");
 }
 
-/// X02: 80 % waits for no signer's age.
+/// At 80% of its validity a leaf does not wait for the signer's age.
 #[test]
 fn a_refresh_waits_until_verifiers_have_the_new_signer_but_not_for_the_old_one() {
     let asked = |at, usable_on| Asked { at, signer: "s2", usable_on, bundle: &["s1", "s2"], ..Asked::default() };
     check_target(&leaf(30), &asked(day(15), 17), "wait: signer too young until day 17");
     check_target(&leaf(30), &asked(day(17) - second(), 17), "wait: signer too young until day 17");
     check_target(&leaf(30), &asked(day(17), 17), "issue: past its refresh time day 15");
-    // Under the signer it already has, there is nobody to wait for.
+    // With its current signer there is no verifier to wait for.
     let same = Asked { at: day(15), usable_on: 17, ..Asked::default() };
     check_target(&leaf(30), &same, "issue: past its refresh time day 15");
-    // 80 % and the end wait for no signer's age; the proof has the last word on them.
+    // At 80% of its validity and at its expiry a leaf does not wait for the signer's age; the proof decides.
     check_target(&leaf(30), &asked(day(24), 99), "issue: past refresh time (80% of validity) since day 24");
 }
 
 #[test]
-fn lineage_is_a_signature_and_not_a_name() {
+fn the_issuer_is_identified_by_signature_and_not_by_name() {
     let namesake = |key: &str| Principal { name: "s1".into(), key: KeyId(key.into()) };
     let mut found = secret("s1", 30, &[]);
     Arc::make_mut(&mut found.certificate).signed_by = Some(namesake("another key"));
@@ -239,7 +248,7 @@ fn lineage_is_a_signature_and_not_a_name() {
 }
 
 #[test]
-fn a_leaf_follows_a_new_signer_at_once_only_where_its_row_says_so() {
+fn a_leaf_follows_a_new_signer_at_once_only_if_its_row_says_so() {
     let asked = |row, usable_on| Asked {
         row,
         signer: "s2",
@@ -254,7 +263,6 @@ fn a_leaf_follows_a_new_signer_at_once_only_where_its_row_says_so() {
     check_target(&leaf(30), &asked("kubelet-client", 1), "keep, look again at day 15");
 }
 
-/// X11.
 #[test]
 fn names_are_compared_as_sets_and_addresses_as_addresses() {
     let check = |found: &[&str], wanted: &[&str], expected: &str| {
@@ -265,7 +273,7 @@ fn names_are_compared_as_sets_and_addresses_as_addresses() {
             check_target(&found, &asked(Mode::OnlyWhenExpired), expected);
         }
     };
-    // What has no source of names may have any.
+    // A row without sources of names may have any names.
     let peer = Asked { row: "day1/journal-gatewayd-client", ..Asked::default() };
     check_target(&Observed::Present(secret("s1", 30, &["anything"])), &peer, "keep, look again at day 24");
     check(&["foo"], &["foo"], "keep, look again at day 15");
@@ -284,9 +292,9 @@ fn names_are_compared_as_sets_and_addresses_as_addresses() {
 }
 
 #[test]
-fn many_certificates_of_one_row_are_spread_and_each_always_the_same() {
+fn refreshes_of_one_row_are_spread_by_a_stable_jitter() {
     let refresh = |row_id: &str, identity: &str| {
-        Timing::of(row(row_id), identity, &secret("s1", 730, &[]), TimeScale::FULL).refresh_at
+        Timing::of(row(row_id), identity, &secret("s1", 730, &[]), TimeScale::FULL, day(0)).refresh_at
     };
     let instants: std::collections::BTreeSet<Timestamp> =
         (0..50).map(|number| refresh("service-serving", &format!("shop/web-{number}"))).collect();
@@ -310,7 +318,7 @@ fn bundle(members: &str) -> Observed<BundleState> {
     })
 }
 
-/// A bundle whose current signer is `current`; `needed` is what live leaves still need.
+/// Checks a bundle whose current signer is `current`; `needed` are the CAs that valid leaves need.
 fn check_bundle(found: &Observed<BundleState>, needed: &str, at: Timestamp, expected: &str) {
     assert_eq!(bundle_verdict(found, needed, at), expected);
 }
@@ -326,6 +334,7 @@ fn bundle_verdict(found: &Observed<BundleState>, needed: &str, at: Timestamp) ->
         reached: &BTreeMap::new(),
         certificates: &certificates,
         now: at,
+        trusted_until: at,
         allowance,
     };
     decide_bundle(found, &inputs).map_or_else(
@@ -337,13 +346,12 @@ fn bundle_verdict(found: &Observed<BundleState>, needed: &str, at: Timestamp) ->
     )
 }
 
-/// X04.
 #[test]
-fn a_bundle_gains_the_signer_and_loses_only_what_has_expired() {
+fn a_bundle_gains_the_signer_and_loses_only_expired_certificates() {
     check_bundle(&bundle("current"), "", day(9), "keep");
     check_bundle(&bundle("old + current"), "", day(9), "keep");
     check_bundle(&bundle("old"), "", day(9), "[current old]: signer update: added [current], removed []");
-    // Whose clock is behind by a few minutes still needs it.
+    // A client whose clock is a few minutes behind still needs it.
     let last = day(10) + SignedDuration::from_mins(5);
     check_bundle(&bundle("old + current"), "", last, "keep");
     check_bundle(&bundle("old + current"), "", last + second(), "[current]: signer update: added [], removed [old]");
@@ -351,16 +359,16 @@ fn a_bundle_gains_the_signer_and_loses_only_what_has_expired() {
 }
 
 #[test]
-fn a_bundle_that_is_gone_is_rebuilt_from_what_leaves_still_need() {
+fn a_deleted_bundle_is_rebuilt_from_the_signers_of_valid_leaves() {
     check_bundle(&Observed::Absent, "", day(9), "[current]: configmap doesn't exist");
     check_bundle(&Observed::Absent, "new + old", day(20), "[current new]: configmap doesn't exist");
     let unusable = Observed::Unreadable { why: "no PEM".to_owned() };
     check_bundle(&unusable, "new", day(20), "[current new]: unusable: no PEM");
 }
 
-/// X07: the original stops at a damaged bundle; here it heals.
+/// The original operator stops at a damaged bundle; Perennial repairs it.
 #[test]
-fn a_damaged_bundle_keeps_what_can_be_read() {
+fn a_damaged_bundle_keeps_its_readable_members() {
     let state = BundleState {
         members: ids("new"),
         damage: vec!["block 2 is no certificate".to_owned()],
@@ -385,11 +393,11 @@ fn a_bundle_is_rewritten_for_duplicates_and_order_once() {
 }
 
 #[test]
-fn a_record_that_the_certificate_contradicts_is_none() {
+fn a_recorded_issue_outside_the_validity_is_ignored() {
     let refresh = |issued_at| {
         let mut found = secret("s1", 30, &[]);
         found.issued_at = issued_at;
-        Timing::of(row("kubelet-client"), "it", &found, TimeScale::FULL).refresh_at
+        Timing::of(row("kubelet-client"), "it", &found, TimeScale::FULL, day(0)).refresh_at
     };
     let from_the_bytes = refresh(None);
     assert_eq!(refresh(Some(day(0))), day(15));
@@ -397,16 +405,15 @@ fn a_record_that_the_certificate_contradicts_is_none() {
     assert_eq!(refresh(Some(day(-1))), from_the_bytes);
 }
 
-// The scenarios of the original's own tests, by their numbers in the reference. Where this one decides otherwise, a
-// comment says so.
+// The scenarios of the original operator's own tests. A comment marks each scenario with another result.
 
-/// S01 to S06: signers.
+/// Signers.
 #[test]
-fn signers_in_the_scenarios_of_the_original() {
+fn signers_in_the_original_operators_scenarios() {
     let annotated = |not_after, not_before| {
         present(|it| (it.not_after, it.not_before) = (Annotation::clone(&not_after), Annotation::clone(&not_before)))
     };
-    // Good annotations over no data: the original reports an error for ever; here corrupt data heals.
+    // Good annotations without data: the original operator reports an error forever; Perennial repairs the Secret.
     let empty = || Observed::Unreadable { why: "tls.crt is empty".to_owned() };
     let (there, missing) = (Annotation::Readable, Annotation::Missing);
     for (scenario, found, mode, expected) in [
@@ -422,9 +429,9 @@ fn signers_in_the_scenarios_of_the_original() {
     }
 }
 
-/// B01 to B04: bundles. They have no mode: recovery keeps them up like everybody else.
+/// Bundles. They have no mode: recovery updates them too.
 #[test]
-fn bundles_in_the_scenarios_of_the_original() {
+fn bundles_in_the_original_operators_scenarios() {
     for (scenario, found, expected) in [
         ("B01", Observed::Absent, "[current]: configmap doesn't exist"),
         ("B02", bundle("new"), "[current new]: signer update: added [current], removed []"),
@@ -435,10 +442,10 @@ fn bundles_in_the_scenarios_of_the_original() {
     }
 }
 
-/// T01 to T11: when a certificate is due. It lives for 90 minutes, is refreshed after 40, and is looked at in the middle
-/// of its life unless it has expired; a tenth of the refresh is for whoever verifies it by a new signer.
+/// When a leaf is due. It is valid for 90 minutes and refreshed after 40. The test looks at half of its validity, except for an
+/// expired one. A tenth of the refresh period is reserved for verifiers to load a new signer.
 #[test]
-fn certificates_in_the_scenarios_of_the_original() {
+fn leaves_in_the_original_operators_scenarios() {
     let minute = SignedDuration::from_mins(1);
     let row = Row { succession: Succession::Refresh(Span::minutes(40)), ..*row("kubelet-client") };
     let made = |annotation: Annotation| {
@@ -455,7 +462,7 @@ fn certificates_in_the_scenarios_of_the_original() {
         ("T01", made(Annotation::Missing), middle, 60, normal, "issue: missing notAfter"),
         ("T02", made(garbled), middle, 60, normal, "issue: bad expiry: \"bad\""),
         ("T03", valid(), middle, 11, normal, refreshed),
-        // The original keeps it and says nothing; here it says what it waits for.
+        // The original operator keeps it silently; Perennial reports what it waits for.
         ("T04", valid(), middle, 0, normal, "wait: signer too young until day 0+49m"),
         ("T05", valid(), middle, 60, recovery, "keep, look again at day 0+72m"),
         ("T06", valid(), over, 60, recovery, expired),
@@ -473,7 +480,7 @@ fn certificates_in_the_scenarios_of_the_original() {
                 forced: None,
                 requested: None,
                 mode,
-                now,
+                clocks: Clocks::one(now),
                 scale: TimeScale::FULL,
             },
             identity: "it",
@@ -490,9 +497,9 @@ fn certificates_in_the_scenarios_of_the_original() {
     }
 }
 
-/// T12 to T15: by whom a certificate is. The original compares names; here a signature counts.
+/// The issuer of a leaf. The original operator compares names; Perennial compares signatures.
 #[test]
-fn issuers_in_the_scenarios_of_the_original() {
+fn issuers_in_the_original_operators_scenarios() {
     let (keep, gone) = ("keep, look again at day 15", "issue: issuer not in ca bundle");
     for (scenario, names_issuer, bundle, expected) in [
         ("T12", false, &["s1"][..], "issue: missing issuer name"),
@@ -507,9 +514,9 @@ fn issuers_in_the_scenarios_of_the_original() {
     }
 }
 
-/// H01 to H05, and W03: which names are another set of names, in recovery as well.
+/// Which sets of names differ, also in recovery.
 #[test]
-fn names_in_the_scenarios_of_the_original() {
+fn names_in_the_original_operators_scenarios() {
     let keep = |day: i64| format!("keep, look again at day {day}");
     let differ = |extra: &str, missing: &str| {
         format!("issue: hostnames differ: existing-not-required [{extra}], required-not-existing [{missing}]")
@@ -528,4 +535,52 @@ fn names_in_the_scenarios_of_the_original() {
             assert_eq!(target_verdict(&found, &asked), expected, "{scenario}");
         }
     }
+}
+
+fn by_two_clocks(found: &Observed<SecretState>, server: Timestamp, ahead: SignedDuration) -> String {
+    let row = row("kube-apiserver-to-kubelet-signer");
+    let clocks = Clocks::apart(server, ahead.as_secs());
+    let (forced, requested, mode, scale) = (None, None, Mode::Normal, TimeScale::FULL);
+    words(&decide_signer(&SignerCase { row, found, forced, requested, mode, clocks, scale }))
+}
+
+#[test]
+fn a_certificate_is_due_only_by_both_clocks() {
+    let days = |number: i64| SignedDuration::from_hours(24 * number);
+    let found = present(|_| {});
+    // 80% of its validity have passed on day 292, and it expires on day 365.
+    for (server, ahead, expected) in [
+        (day(1), days(400), "keep, look again at day 292"),
+        (day(401), -days(400), "keep, look again at day 692"),
+        (day(300), -days(20), "keep, look again at day 312"),
+        (day(312), -days(20), "issue: past refresh time (80% of validity) since day 292"),
+        (day(300), days(400), "issue: past refresh time (80% of validity) since day 292"),
+        (day(370), -days(10), "issue: past refresh time (80% of validity) since day 292"),
+        (day(370), -days(4), "issue: already expired at day 365"),
+    ] {
+        assert_eq!(by_two_clocks(&found, server, ahead), expected, "{server}, {ahead}");
+    }
+    let future = present(|it| {
+        it.issued_at = Some(day(20));
+        Arc::make_mut(&mut it.certificate).validity = Validity { not_before: day(20), not_after: day(385) };
+    });
+    assert_eq!(by_two_clocks(&future, day(1), SignedDuration::ZERO), "issue: not valid before day 20");
+    assert_eq!(by_two_clocks(&future, day(1), days(-400)), "issue: not valid before day 20");
+    assert_eq!(by_two_clocks(&future, day(1), days(18)), "issue: not valid before day 20");
+    // It is valid by one clock, so it waits for the other.
+    assert_eq!(by_two_clocks(&future, day(1), days(20)), "wait: its own validity, which begins at day 20");
+    let soon = day(20) - SignedDuration::from_mins(5);
+    assert_eq!(by_two_clocks(&future, soon, SignedDuration::ZERO), "wait: its own validity, which begins at day 20");
+    assert_eq!(by_two_clocks(&future, soon - second(), SignedDuration::ZERO), "issue: not valid before day 20");
+}
+
+#[test]
+fn a_recorded_issue_in_the_future_is_ignored() {
+    let refresh = |issued_at, now| {
+        let mut found = secret("s1", 30, &[]);
+        found.issued_at = Some(issued_at);
+        Timing::of(row("kubelet-client"), "it", &found, TimeScale::FULL, now).refresh_at
+    };
+    assert_eq!(refresh(day(20), day(20)), day(35));
+    assert_eq!(refresh(day(20), day(1)), day(15) - SignedDuration::from_mins(5));
 }

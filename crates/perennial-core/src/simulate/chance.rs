@@ -1,4 +1,4 @@
-//! Chance that is the same for the same seed, on every machine and in every version.
+//! Pseudo-random numbers that are the same for the same seed, on every machine and in every version.
 
 use jiff::SignedDuration;
 
@@ -19,23 +19,23 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to, and not including, `limit`.
+    /// Returns a number from 0 up to, but not including, `limit`.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         if limit == 0 { 0 } else { self.next() % limit }
     }
 
-    /// One of them; none of none.
+    /// Returns one element; none of an empty list.
     pub(super) fn pick<'t, T>(&mut self, list: &'t [T]) -> Option<&'t T> {
         let number = self.below(list.len() as u64);
         list.get(usize::try_from(number).unwrap_or(0))
     }
 
-    /// Happens `times` out of a hundred.
+    /// Returns true `times` out of a hundred.
     pub(super) fn percent(&mut self, times: u64) -> bool {
         self.below(100) < times
     }
 
-    /// Whole seconds from `from` to `to`, both included.
+    /// Returns whole seconds from `from` to `to`, both included.
     pub(super) fn seconds(&mut self, from: i64, to: i64) -> SignedDuration {
         let range = u64::try_from(to - from).unwrap_or(0);
         SignedDuration::from_secs(from + i64::try_from(self.below(range + 1)).unwrap_or(0))

@@ -1,20 +1,19 @@
-//! The first instant of a cluster: what the installation left behind, with symbolic keys.
+//! The initial state of a simulated cluster: what the installation creates, with symbolic keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::catalog::index::{Wiring, home_slot, instances};
 use crate::catalog::{BundleHome, BundleInput, Catalog, Condition, Day, Instance, Row, Signer, Succession};
 use crate::policy::Usage;
-use crate::rules::{BundleState, Observed, Published, SecretState};
 use crate::service_ca;
-use crate::snapshot::{Slot, Snapshot};
+use crate::snapshot::{BundleState, Observed, Published, SecretState, Slot, Snapshot};
 use crate::spec::Validity;
 use crate::trust::{CertificateFacts, CertificateId, KeyId, PathLength, Principal};
-use crate::wiring::{Wiring, home_slot, instances};
 
-/// Puts into a snapshot what an installation leaves in the cluster, and in files that never change.
+/// Adds to a snapshot what an installation leaves in the cluster, and in files that never change.
 pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
     let catalog = wiring.catalog;
     let now = snapshot.taken_at;
@@ -47,7 +46,7 @@ pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
             members(catalog, bundle.inputs, &made).iter().map(|certificate| certificate.id.clone()).collect();
         let published = members
             .iter()
-            .map(|id| (id.clone(), Published { at: now, from: None, first: false, reached: None, hurry: None }))
+            .map(|id| (id.clone(), Published { at: now, from: None, first: false, reached: None, lag_override: None }))
             .collect();
         let state = BundleState { members, damage: Vec::new(), is_canonical: true, published };
         let mut slots = vec![Slot::file(bundle.id)];
@@ -60,8 +59,8 @@ pub(crate) fn install(snapshot: &mut Snapshot, wiring: &Wiring<'_>) {
     }
 }
 
-/// Puts a service CA into a snapshot that another operator has left, valid for so long from now on, with certificates of
-/// Services that outlive it: that operator did not clamp them.
+/// Adds a service CA of another operator to a snapshot, valid for `left` from now on, with certificates of Services that
+/// expire after it: that operator did not limit them.
 pub(crate) fn adopt_service_ca(snapshot: &mut Snapshot, wiring: &Wiring<'_>, left: SignedDuration) {
     let now = snapshot.taken_at;
     let began = now - SignedDuration::from_hours(24 * 300);
@@ -106,7 +105,7 @@ pub(crate) fn adopt_service_ca(snapshot: &mut Snapshot, wiring: &Wiring<'_>, lef
 }
 
 fn certificate(row: &Row, signer: Option<&CertificateFacts>, snapshot: &Snapshot, now: Timestamp) -> CertificateFacts {
-    let scale = snapshot.settings.time_scale;
+    let scale = snapshot.time_scale();
     let own_end = now + row.validity.scaled(scale);
     let id: Arc<str> = format!("{}@{now}", row.id).into();
     let subject = Principal { name: id.clone(), key: KeyId(format!("key of {id}").into()) };

@@ -1,4 +1,4 @@
-//! What may go wrong, and when: drawn once from the seed, so that a run can be repeated with less of it.
+//! The faults of a run, and their times: drawn once from the seed, so that a run can be repeated with fewer of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use serde::Serialize;
 use super::chance::Chance;
 use super::words;
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// Perennial is not running, for hours or days: less than anything needs.
+    /// Perennial is stopped for hours or days: shorter than any reserve.
     Outages,
-    /// Perennial or the whole cluster is off for weeks or months.
+    /// Perennial or the whole cluster is stopped for weeks or months.
     LongOutages,
     /// Secrets and ConfigMaps are deleted.
     Deletions,
     /// Secrets and ConfigMaps are damaged.
     Corruption,
-    /// Writes are lost or repeated, and Perennial dies between two of them.
+    /// Writes are lost or repeated, and Perennial crashes between two of them.
     Crashes,
     /// Clocks are a few minutes off, for a while.
     Clocks,
@@ -35,52 +35,52 @@ pub enum FaultKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Fault {
-    /// Perennial stops for so many seconds.
+    /// Perennial stops.
     OperatorDown {
-        /// How long.
+        /// The length in seconds.
         seconds: i64,
     },
-    /// Everything stops for so many seconds; then every process starts with what is there for it.
+    /// The whole cluster stops; then every process starts with the current content of its files.
     ClusterDown {
-        /// How long.
+        /// The length in seconds.
         seconds: i64,
     },
-    /// Somebody deletes a Secret: which, is drawn by number.
+    /// A Secret, drawn by number, is deleted.
     DeleteSecret(u64),
-    /// Somebody deletes a ConfigMap.
+    /// A ConfigMap is deleted.
     DeleteBundle(u64),
-    /// Somebody damages a Secret.
+    /// A Secret is damaged.
     CorruptSecret(u64),
-    /// Somebody damages a ConfigMap: some of its certificates are lost.
+    /// A ConfigMap is damaged: some of its certificates are lost.
     CorruptBundle(u64),
-    /// Somebody removes an annotation.
+    /// An annotation is removed.
     GarbleAnnotation(u64),
-    /// The next writes are lost, so many of them.
+    /// The next writes are lost.
     LoseWrites(u64),
-    /// The next write gets through, but not its answer: it is tried again.
+    /// The next write succeeds, but its response is lost: Perennial retries it.
     RepeatWrite,
-    /// Perennial dies after so many more writes, and starts again.
+    /// Perennial crashes after so many more writes, and restarts.
     Crash(u64),
-    /// Perennial's clock is this many seconds off, for a while.
+    /// Perennial's clock is wrong for a while.
     ClockOff {
-        /// Ahead, or behind where negative.
+        /// The seconds by which it is ahead (negative: behind).
         seconds: i64,
-        /// For how many seconds.
+        /// The length in seconds.
         lasts: i64,
     },
     /// A control-plane node joins.
     NodeJoins,
-    /// A control-plane node leaves, if more than three are there.
+    /// A control-plane node leaves, if there are more than three.
     NodeLeaves,
     /// A Service asks for a certificate.
     ServiceComes,
-    /// A Service goes.
+    /// A Service is deleted.
     ServiceGoes,
-    /// An administrator asks for other keys.
+    /// An administrator changes the key policy.
     PolicyEdit(u64),
-    /// The policy cannot be read for so many seconds.
+    /// The policy cannot be read.
     PolicyUnreadable {
-        /// How long.
+        /// The length in seconds.
         seconds: i64,
     },
     /// An administrator forces a rotation of a row, drawn by number.
@@ -91,9 +91,9 @@ pub enum Fault {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduled {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -110,7 +110,7 @@ impl FaultKind {
         FaultKind::Administrators,
     ];
 
-    /// What it is called.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::Outages => "outages",
@@ -124,7 +124,7 @@ impl FaultKind {
         }
     }
 
-    /// How many days pass between two of the kind, on average.
+    /// Returns how many days pass between two faults of the kind, on average.
     fn days_between(self) -> i64 {
         match self {
             FaultKind::Outages => 30,
@@ -174,7 +174,7 @@ impl FaultKind {
     }
 }
 
-/// All faults of a run, in the order of time.
+/// Returns all faults of a run, in the order of time.
 pub(super) fn script(kinds: &[FaultKind], from: Timestamp, to: Timestamp, chance: &mut Chance) -> Vec<Scheduled> {
     let mut script = Vec::new();
     for kind in kinds {
@@ -185,7 +185,7 @@ pub(super) fn script(kinds: &[FaultKind], from: Timestamp, to: Timestamp, chance
                 break;
             }
             script.push(Scheduled { at, fault: kind.draw(chance) });
-            // Whoever forces one rotation may force another right away.
+            // An administrator who forces one rotation may force another at once.
             if matches!(script.last(), Some(Scheduled { fault: Fault::Force(_), .. })) && chance.percent(30) {
                 let soon = at + SignedDuration::from_mins(7);
                 script.push(Scheduled { at: soon, fault: FaultKind::Administrators.draw(chance) });
@@ -202,7 +202,7 @@ impl FromStr for FaultKind {
     fn from_str(text: &str) -> Result<FaultKind, String> {
         let known = || FaultKind::ALL.map(FaultKind::name).join(", ");
         let found = FaultKind::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no kind of fault: expected one of {}", known()))
+        found.ok_or_else(|| format!("{text:?} is not a kind of fault: expected one of {}", known()))
     }
 }
 
@@ -211,24 +211,24 @@ impl fmt::Display for Fault {
         let hours = |seconds: &i64| words::span(SignedDuration::from_secs(*seconds));
         match self {
             Fault::OperatorDown { seconds } => write!(f, "Perennial is down for {}", hours(seconds)),
-            Fault::ClusterDown { seconds } => write!(f, "the whole cluster is off for {}", hours(seconds)),
-            Fault::DeleteSecret(_) => f.write_str("somebody deletes a Secret"),
-            Fault::DeleteBundle(_) => f.write_str("somebody deletes a ConfigMap"),
-            Fault::CorruptSecret(_) => f.write_str("somebody damages a Secret"),
-            Fault::CorruptBundle(_) => f.write_str("somebody damages a ConfigMap"),
-            Fault::GarbleAnnotation(_) => f.write_str("somebody removes an annotation"),
+            Fault::ClusterDown { seconds } => write!(f, "the whole cluster is down for {}", hours(seconds)),
+            Fault::DeleteSecret(_) => f.write_str("a user deletes a Secret"),
+            Fault::DeleteBundle(_) => f.write_str("a user deletes a ConfigMap"),
+            Fault::CorruptSecret(_) => f.write_str("a user damages a Secret"),
+            Fault::CorruptBundle(_) => f.write_str("a user damages a ConfigMap"),
+            Fault::GarbleAnnotation(_) => f.write_str("a user removes an annotation"),
             Fault::LoseWrites(1) => f.write_str("the next write is lost"),
             Fault::LoseWrites(count) => write!(f, "the next {count} writes are lost"),
-            Fault::RepeatWrite => f.write_str("the next write is made, but its answer is lost"),
-            Fault::Crash(writes) => write!(f, "Perennial dies before write {} from now", writes + 1),
+            Fault::RepeatWrite => f.write_str("the next write succeeds, but its response is lost"),
+            Fault::Crash(writes) => write!(f, "Perennial crashes before write {} from now", writes + 1),
             Fault::ClockOff { seconds, lasts } => {
                 write!(f, "Perennial's clock is {seconds}s off for {}", hours(lasts))
             }
             Fault::NodeJoins => f.write_str("a control-plane node joins"),
             Fault::NodeLeaves => f.write_str("a control-plane node leaves"),
             Fault::ServiceComes => f.write_str("a Service asks for a certificate"),
-            Fault::ServiceGoes => f.write_str("a Service goes"),
-            Fault::PolicyEdit(_) => f.write_str("an administrator asks for other keys"),
+            Fault::ServiceGoes => f.write_str("a Service is deleted"),
+            Fault::PolicyEdit(_) => f.write_str("an administrator changes the key policy"),
             Fault::PolicyUnreadable { seconds } => write!(f, "the policy cannot be read for {}", hours(seconds)),
             Fault::Force(_) => f.write_str("an administrator forces a rotation"),
         }

@@ -1,7 +1,7 @@
-//! The judge of simulated writes: the definition of an edge, written down once more, naively.
+//! The judge of simulated writes: a second, naive implementation of the definition of an edge.
 //!
-//! It shares no code with the planner and the proof. It remembers every version of every object itself, looks at no
-//! annotation, and decides acceptance by letting trust spread from the bundle until nothing new is trusted.
+//! The judge shares no code with the planner and the proof. It records every version of every object itself, reads no
+//! annotation, and decides acceptance by spreading trust from the bundle until no new CA is trusted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::snapshot::Slot;
 use crate::spec::Host;
 use crate::trust::{CertificateFacts, PathLength, Principal};
 
-/// What is in a slot, or in the memory of a process: for a certificate, itself first and then its chain.
+/// The content of a slot, or of a process's memory: for a certificate, the leaf first and then its chain.
 pub(super) type Content = Arc<[Arc<CertificateFacts>]>;
 
 /// One edge with one certificate of its row.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) name: Arc<str>,
-    /// The row of what is presented.
+    /// The row of the presented certificate.
     pub(super) row: &'static str,
     pub(super) trust: Slot,
     pub(super) presented: Slot,
@@ -28,34 +28,34 @@ pub(super) struct Case {
     pub(super) presenter: Delivery,
     pub(super) purpose: Purpose,
     pub(super) hosts: Arc<[Host]>,
-    /// Whether what is presented is any certificate that the one in the slot has signed.
+    /// True if the presented certificate is any certificate that the one in the slot has signed.
     pub(super) is_class: bool,
-    /// The node whose process presents it, where each has its own.
+    /// The node whose process presents it, if each node has its own.
     pub(super) node: Option<Arc<str>>,
 }
 
-/// Every version of every slot.
+/// The record of every version of every slot.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     trust: HashMap<Slot, History>,
     presented: HashMap<Slot, History>,
 }
 
-/// What a write did that it must not do.
+/// An edge that a write broke.
 #[derive(Debug, Clone)]
 pub(super) struct Wrong {
     pub(super) edge: Arc<str>,
-    /// The first instant at which somebody refuses somebody.
+    /// The first instant at which a verifier rejects a presenter.
     pub(super) at: Timestamp,
     pub(super) verifier_holds: Content,
     pub(super) presented: Content,
-    /// When the edge breaks without the write, at the latest by the time that its presenters need to come to another.
+    /// When the edge breaks without the write, up to the time that its presenters need to load another certificate.
     pub(super) breaks_anyway: Option<Timestamp>,
-    /// When the life of what was presented last began.
+    /// The start of the validity of the certificate that was presented last.
     pub(super) replaced_from: Option<Timestamp>,
 }
 
-/// What processes hold at the moment, for slots whose readers are watched.
+/// The versions that processes hold now, for slots whose readers are observed.
 pub(super) trait Held {
     fn trusts(&self, slot: &Slot) -> Option<Vec<Content>>;
     fn presents(&self, slot: &Slot) -> Option<Vec<Content>>;
@@ -69,14 +69,14 @@ pub(super) enum Side {
 }
 
 impl Judge {
-    /// Remembers a write.
+    /// Records a write.
     pub(super) fn remember(&mut self, side: Side, slot: &Slot, at: Timestamp, content: Content) {
         let history = match side {
             Side::Trust => self.trust.entry(slot.clone()).or_default(),
             Side::Presented => self.presented.entry(slot.clone()).or_default(),
         };
         history.push((at, content));
-        // A version that was superseded longer ago than anybody lags is of no more interest, nor is an expired signer.
+        // A version that was superseded longer ago than any lag does not matter, nor does an expired signer.
         let old = at - SignedDuration::from_hours(24 * 400);
         let gone = history.windows(2).take_while(|pair| {
             pair[1].0 < old && pair[0].1.first().is_none_or(|certificate| certificate.validity.not_after < at)
@@ -85,7 +85,7 @@ impl Judge {
         history.drain(..gone);
     }
 
-    /// Whether a write broke an edge that holds without it, now or up to its horizon.
+    /// Returns the edges that a write breaks, now or up to its horizon, and that hold without it.
     pub(super) fn judge(
         &self,
         case: &Case,
@@ -118,7 +118,7 @@ impl Judge {
         None
     }
 
-    /// What processes on an edge may hold, perhaps after a write.
+    /// Returns the versions that processes on an edge may hold, optionally after a write.
     fn view<'c>(&self, case: &'c Case, write: Option<(Side, &Content)>, held: &dyn Held, now: Timestamp) -> View<'c> {
         let new = |side| write.filter(|(changed, _)| *changed == side).map(|(_, new)| (now, new.clone()));
         let (trust, presented) = (self.trust.get(&case.trust), self.presented.get(&case.presented));
@@ -137,7 +137,7 @@ impl Judge {
 type Version = (Content, Option<Timestamp>);
 type History = Vec<(Timestamp, Content)>;
 
-/// The versions that somebody may hold: the newest, and what it superseded less than a lag ago, or what they were seen to.
+/// Returns the versions that processes may hold: the newest, and those superseded less than a lag ago; or the observed ones.
 fn versions(
     history: Option<&History>,
     new: Option<&(Timestamp, Content)>,
@@ -148,7 +148,7 @@ fn versions(
     let past = history.map(Vec::as_slice).unwrap_or_default();
     let mut newer: Option<Timestamp> = None;
     let mut versions = Vec::new();
-    // From the newest back, as long as somebody may hold it.
+    // From the newest back, as long as a process may hold the version.
     for (at, content) in past.iter().chain(new).rev() {
         match (newer, delivery) {
             (None, _) => versions.push((content.clone(), None)),
@@ -171,7 +171,7 @@ fn versions(
     versions
 }
 
-/// Any certificate of each signer that ever stood there, as long as the signer lives.
+/// Returns any certificate of each signer that was ever in the slot, until the signer expires.
 fn class(history: Option<&History>, new: Option<&(Timestamp, Content)>, now: Timestamp) -> Vec<Version> {
     let signers = history.into_iter().flatten().chain(new).filter_map(|(_, content)| content.first());
     let alive = signers.filter(|signer| now <= signer.validity.not_after);
@@ -182,7 +182,7 @@ fn class(history: Option<&History>, new: Option<&(Timestamp, Content)>, now: Tim
     alive.map(any).collect()
 }
 
-/// An edge with everything that its processes may hold.
+/// An edge with all versions that its processes may hold.
 struct View<'c> {
     case: &'c Case,
     bundles: Vec<Version>,
@@ -190,7 +190,7 @@ struct View<'c> {
 }
 
 impl View<'_> {
-    /// The instants at which something begins or ends.
+    /// Returns the instants at which a version or a validity begins or ends.
     fn instants(&self) -> impl Iterator<Item = Timestamp> {
         self.bundles.iter().chain(&self.leaves).flat_map(|(content, until)| {
             let lives = content.iter().flat_map(|it| [it.validity.not_before, second_after(it.validity.not_after)]);
@@ -198,10 +198,10 @@ impl View<'_> {
         })
     }
 
-    /// A pair in use at `at` that does not fit.
+    /// Returns a pair in use at `at` that does not fit.
     fn broken(&self, at: Timestamp) -> Option<(Content, Content)> {
         let in_use = |(_, until): &&Version| until.is_none_or(|until| at < until);
-        // What is handed out by a class may have any life within its signer's.
+        // A certificate that was issued on request may have any validity within its signer's.
         let is_over =
             |(leaf, _): &&Version| self.case.is_class && leaf.first().is_some_and(|it| it.validity.not_after < at);
         for (leaf, _) in self.leaves.iter().filter(in_use).filter(|leaf| !is_over(leaf)) {
@@ -214,14 +214,14 @@ impl View<'_> {
         None
     }
 
-    /// The first end of a certificate up to the limit at which it is broken.
+    /// Returns the first end of a validity up to the limit at which the edge is broken.
     fn breaks_by(&self, now: Timestamp, limit: Timestamp) -> Option<Timestamp> {
         let ends = self.leaves.iter().flat_map(|(content, _)| content.iter());
         let ends: BTreeSet<Timestamp> = ends.map(|it| second_after(it.validity.not_after)).collect();
         ends.into_iter().filter(|at| now <= *at && *at <= limit).find(|at| self.broken(*at).is_some())
     }
 
-    /// How long its presenters need to come to a new certificate, with some to spare.
+    /// Returns the time that its presenters need to load a new certificate, with a reserve.
     fn time_to_replace(&self, now: Timestamp) -> SignedDuration {
         let spare = SignedDuration::from_hours(3);
         if !self.case.is_class {
@@ -234,7 +234,7 @@ impl View<'_> {
     }
 }
 
-/// A certificate that a signer handed out.
+/// Returns a certificate that a signer issued on request.
 pub(super) fn handed_out(signer: &CertificateFacts, from: Timestamp, to: Timestamp) -> CertificateFacts {
     let name: Arc<str> = format!("a certificate by {}", signer.id).into();
     CertificateFacts {
@@ -249,7 +249,7 @@ pub(super) fn handed_out(signer: &CertificateFacts, from: Timestamp, to: Timesta
     }
 }
 
-/// Whether who trusts these accepts that: trust spreads to whatever a trusted one signed, until nothing is new.
+/// Returns true if a verifier with this bundle accepts the certificate: trust spreads to each CA that a trusted one signed.
 pub(super) fn accepts(
     bundle: &[Arc<CertificateFacts>],
     presented: &[Arc<CertificateFacts>],
@@ -262,7 +262,7 @@ pub(super) fn accepts(
         let fits = if purpose == Purpose::Server { it.serves } else { it.connects };
         it.validity.not_before <= at && at <= it.validity.not_after && fits
     };
-    // Who is trusted, and how many further CAs may stand below.
+    // The trusted CAs, and how many further CAs may be below each.
     let mut trusted: Vec<(&Principal, u8)> =
         bundle.iter().filter(|it| usable(it)).filter_map(|it| Some((&it.subject, depth(it.ca?)))).collect();
     let vouched = |trusted: &[(&Principal, u8)], it: &CertificateFacts| {
@@ -291,7 +291,7 @@ fn depth(ca: PathLength) -> u8 {
     }
 }
 
-/// An address is a number, however it is written.
+/// Compares addresses as numbers, not as text.
 fn is_same_host(one: &Host, other: &Host) -> bool {
     match (one, other) {
         (Host::Ip(one), Host::Ip(other)) => one.to_canonical() == other.to_canonical(),
@@ -299,7 +299,7 @@ fn is_same_host(one: &Host, other: &Host) -> bool {
     }
 }
 
-/// How long a process may hold what was superseded; none where only watching tells.
+/// Returns how long a process may hold a superseded version; none if only observation tells.
 fn lag(delivery: Delivery) -> Option<SignedDuration> {
     match delivery {
         Delivery::Reloaded { within } | Delivery::Relayed { within } => {

@@ -1,9 +1,9 @@
-//! Decades of decisions on a virtual clock: a cluster as the planner's writes make it, with processes that read late,
-//! and with trouble. Keys are symbols; time jumps from one event to the next; the same seed gives the same run.
+//! The simulation: decades of the planner's decisions on a virtual clock. Processes reload late, and faults occur. Keys are
+//! symbols, time jumps from one event to the next, and the same seed gives the same run.
 //!
-//! Two things are watched. An independent judge decides after every write whether it broke an edge, by the
-//! definition: with everything that a process may hold. And the processes that there are meet: what one trusts and
-//! another presents must fit at every moment, until the end of what nobody can renew.
+//! The simulation checks two things. After every write, an independent judge decides by the definition whether the write broke
+//! an edge, with every version that a process may hold. And the simulated processes connect to each other: each verifier must
+//! accept each presenter at every moment, until the expiry of certificates that cannot be renewed.
 
 mod chance;
 mod day1;
@@ -23,40 +23,45 @@ pub use faults::{Fault, FaultKind, Scheduled};
 pub use outcome::{ClosestCall, Entry, Happening, Outage, Outcome, Violation};
 pub use shrink::{Reproduction, shortest};
 
-use crate::catalog::{Catalog, ClusterFacts};
+use crate::catalog::{Catalog, ClusterFacts, Component};
+use crate::conditions::{self, Circumstances, Claim};
 use crate::plan::{Planner, Report, Scope};
 use crate::snapshot::Snapshot;
 use run::Run;
 
-/// What to simulate.
+/// The options of a simulation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Decides everything that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The first instant.
+    /// The start time.
     pub start: Timestamp,
-    /// How long.
+    /// The simulated time.
     pub length: SignedDuration,
-    /// What may go wrong.
+    /// The kinds of faults.
     pub faults: Vec<FaultKind>,
-    /// How many control-plane nodes there are at first.
+    /// The initial number of control-plane nodes.
     pub nodes: usize,
-    /// How many Services ask for a certificate at first.
+    /// The initial number of Services that ask for a certificate.
     pub services: usize,
-    /// How long the service CA is still valid that another operator has left, with certificates that outlive it; none where
-    /// there is no service CA at first.
+    /// The remaining validity of an initial service CA of another operator, with certificates that expire after it; none if there
+    /// is no service CA initially.
     pub adopted_service_ca: Option<SignedDuration>,
 }
 
-/// A cluster as the installation of `catalog` leaves it at an instant, with symbolic keys.
+/// Returns a cluster as the installation leaves it, with symbolic keys.
 pub fn installed(planner: &Planner<'_>, cluster: ClusterFacts, taken_at: Timestamp) -> Snapshot {
     let mut snapshot = Snapshot::empty(planner.wiring(), cluster, taken_at);
+    snapshot.settings.every_component = true;
     day1::install(&mut snapshot, planner.wiring());
     snapshot
 }
 
-/// Who decides: the planner, or in a test something worse.
+/// The planner, or a worse one in a test.
 pub type Decide<'d> = dyn Fn(&Planner<'_>, &Snapshot, &Scope) -> Report + 'd;
+
+/// The conditions of a component, or wrong ones in a test.
+pub type Claims<'d> = dyn Fn(&Planner<'_>, Component, &Circumstances<'_>) -> Option<Vec<Claim>> + 'd;
 
 /// A cluster of a catalog, ready to run.
 #[derive(Debug)]
@@ -65,15 +70,15 @@ pub struct Simulation<'c> {
 }
 
 impl Options {
-    /// So many years of a usual cluster without trouble.
+    /// Returns the options for so many years of a usual cluster without faults.
     pub fn years(years: u32, seed: u64, start: Timestamp) -> Options {
         let length = SignedDuration::from_hours(24 * 365 * i64::from(years));
         Options { seed, start, length, faults: Vec::new(), nodes: 3, services: 5, adopted_service_ca: None }
     }
 
-    /// The trouble that these options mean.
+    /// Returns the faults of these options.
     pub fn script(&self) -> Vec<Scheduled> {
-        // The signers of the first day have little slack: trouble begins when they are gone.
+        // The signers of the first day have little reserve: faults start when they are replaced.
         let from = self.start.saturating_add(SignedDuration::from_hours(72)).unwrap_or(Timestamp::MAX);
         let to = self.end();
         faults::script(&self.faults, from, to, &mut chance::Chance::new(self.seed ^ 0x5eed_fa17))
@@ -85,18 +90,29 @@ impl Options {
 }
 
 impl<'c> Simulation<'c> {
-    /// For clusters of a catalog without defects.
+    /// Returns a simulation of clusters of a catalog without defects.
     pub fn new(catalog: &'c Catalog) -> Simulation<'c> {
         Simulation { planner: Planner::new(catalog) }
     }
 
-    /// What happens.
+    /// Runs the simulation.
     pub fn run(&self, options: &Options) -> Outcome {
         self.run_with(options, options.script(), &|planner, snapshot, scope| planner.plan(snapshot, scope))
     }
 
-    /// What happens with this trouble when somebody else decides.
+    /// Runs the simulation with these faults and another planner.
     pub fn run_with(&self, options: &Options, script: Vec<Scheduled>, decide: &Decide<'_>) -> Outcome {
-        Run::new(&self.planner, options, script, decide).run()
+        self.run_reporting(options, script, decide, &conditions::claims)
+    }
+
+    /// Runs the simulation with other conditions too.
+    pub fn run_reporting(
+        &self,
+        options: &Options,
+        script: Vec<Scheduled>,
+        decide: &Decide<'_>,
+        claims: &Claims<'_>,
+    ) -> Outcome {
+        Run::new(&self.planner, options, script, decide, claims).run()
     }
 }

@@ -1,4 +1,4 @@
-//! What a simulation tells.
+//! The results of a simulation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,105 +8,105 @@ use serde::Serialize;
 
 use super::Scheduled;
 
-/// What happened in a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// The seed that repeats it.
+    /// The seed, which repeats the run.
     pub seed: u64,
-    /// The first instant.
+    /// The start time.
     pub from: Timestamp,
-    /// The last instant.
+    /// The end time.
     pub to: Timestamp,
-    /// How often the planner was asked.
+    /// The number of plans.
     pub looks: u64,
-    /// How many objects were written.
+    /// The number of writes.
     pub writes: u64,
-    /// How many restarts of static pods that caused.
+    /// The number of restarts of static pods because of the writes.
     pub restarts: u64,
-    /// How often each row was issued.
+    /// The number of issues of each row.
     pub issued: BTreeMap<String, u64>,
-    /// What went wrong from outside.
+    /// The faults.
     pub faults: Vec<Scheduled>,
-    /// What happened, in the order of time.
+    /// The events, in the order of time.
     pub story: Vec<Entry>,
-    /// Processes that did not accept each other, and until when.
+    /// The outages: processes that did not accept each other.
     pub outages: Vec<Outage>,
-    /// For each edge, the least time that a certificate had left when it was replaced.
+    /// For each edge, the shortest remaining validity of a certificate when it was replaced.
     pub closest: BTreeMap<String, ClosestCall>,
-    /// What must never happen, and did.
+    /// The violations of the rules of the simulation.
     pub violations: Vec<Violation>,
 }
 
-/// Something worth telling.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What kind of thing.
+    /// The kind of the event.
     pub kind: Happening,
-    /// What.
+    /// The description.
     pub text: String,
 }
 
-/// A kind of thing in a story.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Happening {
     /// A signer was issued.
     Signer,
-    /// A certificate was issued.
+    /// A leaf was issued.
     Certificate,
-    /// Something waited, and is done.
+    /// A wait ended.
     Waited,
-    /// Trouble from outside.
+    /// A fault occurred.
     Fault,
-    /// A risk that the planner announced.
+    /// The planner reported a risk.
     Risk,
-    /// Processes stopped or started to accept each other.
+    /// Processes stopped or started accepting each other.
     Trust,
-    /// Something that nobody here can renew has ended.
+    /// A certificate that cannot be renewed has expired.
     Ended,
-    /// What must never happen.
+    /// A rule of the simulation was violated.
     Violation,
 }
 
-/// Processes that did not accept each other.
+/// A time in which processes did not accept each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outage {
     /// The edge.
     pub edge: String,
-    /// Since when.
+    /// The start.
     pub from: Timestamp,
-    /// Until when; none where it lasts.
+    /// The end; none if it lasts to the end of the run.
     pub to: Option<Timestamp>,
-    /// Who refused what.
+    /// The verifier and the certificate that it rejected.
     pub what: String,
 }
 
-/// The least time that was left.
+/// The shortest remaining validity of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosestCall {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// How much was left then, in seconds.
+    /// The remaining validity in seconds.
     pub left: i64,
 }
 
-/// What must never happen.
+/// A violation of a rule of the simulation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Violation {
-    /// When it was done, or noticed.
+    /// When it happened or was noticed.
     pub at: Timestamp,
-    /// The edge; or the object that is issued too often.
+    /// The edge, or the object that is issued too often.
     pub edge: String,
-    /// The write that did it; for what time did, why that is no excuse.
+    /// The write that caused it; if time caused it, why that is a violation.
     pub by: String,
-    /// Who refuses whom, and since when.
+    /// The verifier and the certificate that it rejects, and since when.
     pub what: String,
 }
 
@@ -134,14 +134,14 @@ impl Outcome {
 }
 
 impl ClosestCall {
-    /// How much was left.
+    /// Returns the remaining validity.
     pub fn left(&self) -> SignedDuration {
         SignedDuration::from_secs(self.left)
     }
 }
 
 impl Violation {
-    /// Without the time at which it was done.
+    /// Returns the text without the time.
     pub(super) fn sentence(&self) -> String {
         format!("{}: {} ({})", self.edge, self.what, self.by)
     }

@@ -1,4 +1,4 @@
-//! The shortest reproduction of what must never happen.
+//! Searches the shortest reproduction of a violation.
 
 use std::mem::discriminant;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use super::{Decide, Options, Outcome, Scheduled, Simulation};
 
-/// A run that shows a violation, with as little else as could be found.
+/// A run with a violation, and with as few faults as the search found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reproduction {
     /// The seed.
     pub seed: u64,
-    /// The trouble that it needs.
+    /// The faults that it needs.
     pub faults: Vec<Scheduled>,
-    /// What happens then.
+    /// The result of the run.
     pub outcome: Outcome,
 }
 
-/// How many runs a search may take.
-const PATIENCE: usize = 200;
+/// The largest number of runs of a search.
+const MOST_RUNS: usize = 200;
 
-/// Leaves out trouble as long as something still breaks, and ends when it does: each kind of it, then half of it at a
-/// time and less, and in the end each alone until none can be left out.
+/// Removes faults as long as the run still has a violation, and ends the run at the violation. The search removes each kind, then
+/// halves and smaller parts, and finally single faults until none can be removed.
 pub fn shortest(
     simulation: &Simulation<'_>,
     options: &Options,
@@ -47,7 +47,7 @@ pub fn shortest(
         search.without_each(size);
         size /= 2;
     }
-    // What could not be left out at first may be, now that something else is.
+    // A fault that was needed at first may be unnecessary after others are removed.
     while search.without_each(1) {}
     Some(search.best)
 }
@@ -61,11 +61,11 @@ struct Search<'s, 'c> {
 }
 
 impl Search<'_, '_> {
-    /// Leaves out these, if it breaks all the same.
+    /// Removes these faults, if the run still has a violation.
     fn without(&mut self, left_out: impl Fn(usize, &Scheduled) -> bool) -> bool {
         let faults = self.best.faults.iter().enumerate();
         let fewer: Vec<Scheduled> = faults.filter(|(at, it)| !left_out(*at, it)).map(|(_, it)| it.clone()).collect();
-        if self.runs >= PATIENCE || fewer.len() == self.best.faults.len() {
+        if self.runs >= MOST_RUNS || fewer.len() == self.best.faults.len() {
             return false;
         }
         self.runs += 1;
@@ -75,7 +75,7 @@ impl Search<'_, '_> {
         true
     }
 
-    /// Leaves out so many in a row, wherever that is possible; whether it was.
+    /// Removes so many consecutive faults wherever possible. Returns whether any was removed.
     fn without_each(&mut self, size: usize) -> bool {
         let (mut start, mut was_possible) = (0, false);
         while start < self.best.faults.len() {
@@ -99,7 +99,7 @@ fn attempt(
     (!outcome.violations.is_empty()).then_some(Reproduction { seed: options.seed, faults, outcome })
 }
 
-/// Nothing after the first violation is of interest.
+/// Ends the run after the first violation.
 fn cut(options: &mut Options, best: &mut Reproduction) {
     let Some(first) = best.outcome.violations.iter().map(|violation| violation.at).min() else { return };
     best.faults.retain(|scheduled| scheduled.at <= first);

@@ -1,4 +1,4 @@
-//! Names and times as people read them in a story: `client-ca` of a minute, not a path with nanoseconds.
+//! Short names and times for the story of a run: `client-ca` and minutes, not paths and nanoseconds.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,7 +7,7 @@ use crate::plan::{Action, Step};
 use crate::rules::BundleReason;
 use crate::trust::CertificateId;
 
-/// A write, as the subject of a sentence.
+/// Returns a write as the subject of a sentence.
 pub(super) fn write(step: &Step) -> String {
     match &step.action {
         Action::Issue(issue) => format!("issue of {}: {}", step.object, short(&issue.reason.to_string())),
@@ -26,7 +26,7 @@ pub(super) fn write(step: &Step) -> String {
                 None => format!("removal of what is gone from {}", step.object),
             }
         }
-        Action::Retype(_) | Action::Describe(_) => step.to_string(),
+        Action::Describe(_) => step.to_string(),
         Action::CopyBundle(item) => {
             let from = item.from.as_ref().map_or("nothing", |from| from.object_text());
             format!("copy of {from} to {}", step.object)
@@ -47,7 +47,7 @@ fn list(ids: &[CertificateId]) -> String {
     ids.iter().map(|id| short(&id.0)).collect::<Vec<_>>().join(" and ")
 }
 
-/// What somebody holds or presents.
+/// Returns the certificates that a process holds or presents.
 pub(super) fn content(content: &Content) -> String {
     match content.as_ref() {
         [] => "nothing".to_owned(),
@@ -55,7 +55,7 @@ pub(super) fn content(content: &Content) -> String {
     }
 }
 
-/// The text with every certificate by its name and minute, every object without its key, every instant to the minute.
+/// Returns the text with short certificate names, objects without keys, and times in minutes.
 pub(super) fn short(text: &str) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
@@ -78,7 +78,7 @@ fn word(word: &str) -> String {
     format!("{before}{told}{after}")
 }
 
-/// `2026-01-31 12:05`.
+/// Returns a time as `2026-01-31 12:05`.
 pub(super) fn minute(at: Timestamp) -> String {
     let text = at.to_string();
     match text.split_once('T') {
@@ -87,7 +87,7 @@ pub(super) fn minute(at: Timestamp) -> String {
     }
 }
 
-/// A time in the two largest of its units.
+/// Returns a duration in its two largest units.
 pub(super) fn span(span: SignedDuration) -> String {
     let seconds = span.as_secs();
     match (seconds / 86_400, seconds % 86_400 / 3600, seconds % 3600 / 60) {

@@ -1,4 +1,4 @@
-//! The processes of a simulated cluster: what each has read, and when it reads again.
+//! The processes of a simulated cluster: the version that each has read, and when it reads again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use jiff::Timestamp;
 
 use super::chance::Chance;
 use super::judge::{self, Case, Content, Side};
+use crate::catalog::index::{EdgeWiring, Wiring, instances, presented_slot};
 use crate::catalog::{Delivery, Instance, Leaf, Row};
 use crate::snapshot::{Held, Slot, Snapshot};
 use crate::spec::Host;
-use crate::wiring::{EdgeWiring, Wiring, instances, presented_slot};
 
-/// How many processes of a kind there are where nothing else says so: a quick one and a slow one disagree for a while.
+/// The number of processes of a kind by default: a quick one and a slow one differ for a while.
 const REPLICAS: usize = 2;
 /// The kubelets that request certificates.
 const KUBELETS: usize = 3;
 
-/// Something that reads a slot and keeps what it read.
+/// A process that reads a slot and keeps what it read.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: Arc<str>,
@@ -25,53 +25,53 @@ pub(super) struct Process {
     pub(super) slot: Slot,
     pub(super) content: Content,
     pub(super) reads: Reads,
-    /// The edges that it is on.
+    /// The edges of the process.
     pub(super) cases: Vec<usize>,
-    /// Whether it still runs.
+    /// True while it runs.
     pub(super) is_there: bool,
 }
 
-/// How a process comes to a new version.
+/// How a process loads a new version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// Again, within so many seconds after a change.
+    /// It reads again after a change.
     Again {
-        /// The most.
+        /// The longest delay.
         seconds: i64,
     },
-    /// When the static pod on this node restarts.
+    /// It reads when the static pod on this node restarts.
     AtRestart {
-        /// Of which operand.
+        /// The operand.
         operand: Arc<str>,
-        /// On which node.
+        /// The node.
         node: Arc<str>,
-        /// Whether it reads a file that follows the object, and not that of its revision: soon after a change, and
-        /// again when it starts. Some do with their certificate; what they trust is always that of the revision.
+        /// True if it reads a file that follows the object, not the file of its revision: soon after a change, and again at
+        /// start. Some processes read their certificate so; bundles are always read from the revision.
         reads_file: bool,
     },
-    /// What that operand's process read, within so many seconds after its restart.
+    /// It gets what the operand's process has read, after that process's restart.
     From {
         /// The operand.
         operand: Arc<str>,
-        /// The most.
+        /// The longest delay.
         seconds: i64,
     },
-    /// Never again.
+    /// It never reads again.
     Once,
-    /// It requests a new certificate when most of the old one's life is over.
+    /// It requests a new certificate when most of the old one's validity has passed.
     Requests,
 }
 
-/// What a revision holds.
+/// The content of a revision.
 pub(super) type Contents = HashMap<(Side, Slot), Content>;
 
 /// A static pod on every control-plane node.
 #[derive(Debug, Default)]
 pub(super) struct Operand {
     pub(super) revision: u64,
-    /// What the latest revision holds.
+    /// The content of the latest revision.
     pub(super) latest: Arc<Contents>,
-    /// What each node runs.
+    /// The revision that each node runs.
     pub(super) nodes: BTreeMap<Arc<str>, Running>,
     pub(super) is_dirty: bool,
     pub(super) is_rolling: bool,
@@ -81,7 +81,7 @@ pub(super) struct Operand {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) revision: u64,
-    /// Since its last start.
+    /// The last start.
     pub(super) since: Timestamp,
     pub(super) contents: Arc<Contents>,
 }
@@ -89,16 +89,16 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub(super) struct World {
     seed: u64,
-    /// Everybody who was ever there.
+    /// All processes, including those that no longer run.
     pub(super) processes: Vec<Process>,
     known: HashMap<(Side, Slot), Vec<usize>>,
-    /// Who reads a slot now.
+    /// The processes that read a slot now.
     pub(super) readers: HashMap<(Side, Slot), Vec<usize>>,
     pub(super) operands: BTreeMap<Arc<str>, Operand>,
     pub(super) cases: Vec<Case>,
-    /// For each edge with one certificate: who verifies and who presents, as numbers of processes.
+    /// For each edge with one certificate: the verifiers and the presenters, as numbers of processes.
     pub(super) pairs: Vec<(Vec<usize>, Vec<usize>)>,
-    /// The cases that a slot is part of.
+    /// The cases of a slot.
     pub(super) cases_of: HashMap<(Side, Slot), Vec<usize>>,
 }
 
@@ -116,14 +116,14 @@ impl World {
         }
     }
 
-    /// The processes and edges of a cluster; who was there before keeps its number and what it has read.
+    /// Creates the processes and edges of a cluster. Existing processes keep their number and content.
     pub(super) fn rebuild(&mut self, wiring: &Wiring<'_>, snapshot: &Snapshot) {
         (self.cases, self.pairs, self.readers, self.cases_of) = Default::default();
         for process in &mut self.processes {
             process.cases.clear();
             process.is_there = false;
         }
-        let nodes: Vec<Arc<str>> = snapshot.nodes.keys().map(|name| name.as_str().into()).collect();
+        let nodes: Vec<Arc<str>> = snapshot.nodes.found().keys().map(|name| name.as_str().into()).collect();
         for operand in self.operands.values_mut() {
             operand.nodes.retain(|node, _| nodes.contains(node));
         }
@@ -203,7 +203,7 @@ impl World {
         nodes.iter().map(|node| self.process(&format!("{name} on {node}"), side, slot, reads(node))).collect()
     }
 
-    /// The process of this name that reads this slot.
+    /// Returns the process with this name that reads this slot.
     fn process(&mut self, name: &str, side: Side, slot: &Slot, reads: Reads) -> usize {
         let known = self.known.entry((side, slot.clone())).or_default();
         let found = known.iter().copied().find(|number| self.processes[*number].name.as_ref() == name);
@@ -232,7 +232,7 @@ impl World {
         self.pairs.push((verifiers, presenters));
     }
 
-    /// What an observer of static pods would write down.
+    /// Writes to the snapshot what an observer of static pods would see.
     pub(super) fn observe(&self, snapshot: &mut Snapshot) {
         snapshot.held_secrets.clear();
         snapshot.held_bundles.clear();
@@ -292,7 +292,7 @@ fn case(edge: &EdgeWiring<'_>, row: &Row, instance: &Instance, snapshot: &Snapsh
     }
 }
 
-/// What a slot holds in the API: nothing where it is absent or unreadable.
+/// Returns the content of a slot in the API: none if it is absent or unreadable.
 pub(super) fn content(snapshot: &Snapshot, side: Side, slot: &Slot) -> Option<Content> {
     let resolve = |ids: Vec<&crate::trust::CertificateId>| -> Content {
         ids.into_iter().filter_map(|id| snapshot.certificates.get(id)).cloned().collect()

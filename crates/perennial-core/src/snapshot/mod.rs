@@ -1,11 +1,16 @@
-//! Everything that a decision may know: what was found in the cluster, at one instant, as plain data without a key in it.
+//! The snapshot: everything that a decision may know about a cluster at one instant, without private keys.
 //!
-//! A snapshot is *total*: for every slot that the catalog names it says absent, unreadable, present, or that nobody could
-//! look, and then nothing is decided that depends on it. "Not listed yet" cannot be expressed, so a half-filled cache never looks like a missing CA; [`Snapshot::check`] is what a file or an
-//! observation goes through before anything is decided from it.
+//! A snapshot is *total*: every slot that the catalog names is absent, unreadable, present or unknown. The planner decides
+//! nothing that depends on an unknown slot. A snapshot cannot express "not listed yet", so a half-filled cache never looks like a
+//! missing CA. [`Snapshot::check`] checks each file or observation before the planner uses it.
+//!
+//! A snapshot is *honest*: [`Settings`] are what a person configured, all other fields are what was observed. `derived.rs` computes
+//! what follows from both; a snapshot never stores it.
 
+mod derived;
+mod resources;
 mod settings;
-mod slot;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,82 +18,110 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use settings::{Settings, UnknownName, Window};
-pub use slot::Slot;
+pub use crate::catalog::Slot;
+pub use resources::{FeatureGate, ServiceCaConfig, Unsustainable};
+pub use settings::{Mode, Settings, UnknownName, Window};
+pub use state::{Annotation, BundleState, Observed, Published, SecretState, Superseded};
 
-use crate::catalog::{ClusterFacts, Instance, ObjectName, Row};
+use crate::annotations::Family;
+use crate::catalog::index::{Population, Wiring};
+use crate::catalog::{ClusterFacts, Instance, ObjectName};
+use crate::clocks::Clocks;
 use crate::policy::Policy;
-use crate::rules::{BundleState, Observed, SecretState};
-use crate::trust::{CertificateId, Certificates};
-use crate::wiring::Wiring;
+use crate::service_ca::reloads::Reloads;
+use crate::trust::{CertificateId, Certificates, KeyId};
 
-/// The state of a cluster, as far as its certificates are concerned.
+/// The state of a cluster's certificates at one instant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Snapshot {
     /// The version of this format: [`Snapshot::VERSION`].
     pub version: u32,
-    /// The instant at which all of this was so.
+    /// The time of the snapshot: by the API server's clock if that clock is known to differ from the observer's.
     pub taken_at: Timestamp,
-    /// What somebody asked for.
+    /// The number of seconds by which the observer's clock is ahead (negative: behind); 0 unless the clocks differ by more than
+    /// [`crate::clocks::TOLERANCE`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub clock_skew_seconds: i64,
+    /// The earliest possible time, if the only clock cannot be compared with another. Expired certificates stay trusted until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_earlier_than: Option<Timestamp>,
+    /// The settings of administrators.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub settings: Settings,
-    /// What the cluster says about itself.
+    /// The facts of the cluster that certificates name.
     pub cluster: ClusterFacts,
     /// The control-plane nodes and their addresses.
-    pub nodes: BTreeMap<String, Vec<IpAddr>>,
-    /// The Services that ask for a certificate, by the Secret that they want it in.
-    pub services: BTreeMap<Slot, Service>,
-    /// The PKI resource.
+    pub nodes: Observed<BTreeMap<String, Vec<IpAddr>>>,
+    /// The Services that ask for a certificate, by the place of its Secret.
+    pub services: Observed<BTreeMap<Slot, Service>>,
+    /// The FeatureGate resource.
+    pub feature_gate: Observed<FeatureGate>,
+    /// The ServiceCA resource.
+    pub service_ca: Observed<ServiceCaConfig>,
+    /// The PKI resource. [`Snapshot::key_policy`] returns the policy that applies.
     pub policy: Observed<Policy>,
-    /// Since when nobody can say what the PKI resource is, where that is so and somebody has watched.
+    /// Since when the PKI resource is unknown, if it is unknown and the operator has watched that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_unknown_since: Option<Timestamp>,
-    /// Certificates with their keys, by where they are kept.
+    /// Certificates with their keys, by place.
     pub secrets: BTreeMap<Slot, Observed<SecretState>>,
-    /// Bundles, by where they are kept.
+    /// Bundles, by place.
     pub bundles: BTreeMap<Slot, Observed<BundleState>>,
-    /// The certificates that the above speak of.
+    /// The certificates that the other fields refer to.
     pub certificates: Certificates,
-    /// What processes hold of a certificate, where that was observed: then all that hold it are listed.
+    /// The certificates that processes were observed to hold. An observed place lists all its holders.
     pub held_secrets: BTreeMap<Slot, Vec<Held>>,
-    /// What processes hold of a bundle, where that was observed.
+    /// The bundles that processes were observed to hold.
     pub held_bundles: BTreeMap<Slot, Vec<Held>>,
-    /// Rotations that somebody asks for of single certificates: where each is kept, and the reason.
+    /// When the clients and servers of Services were last known to have reloaded.
+    #[serde(default, skip_serializing_if = "Reloads::is_empty")]
+    pub reloads: Reloads,
+    /// Requested rotations of single certificates: the place of each, and the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub asked: BTreeMap<Slot, String>,
-    /// Objects that somebody else is writing, and who.
+    /// The keys of distrusted signers, and since when, as annotations record it. The administrator accepts the broken edges.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub distrusted: BTreeMap<KeyId, Timestamp>,
+    /// Objects that another writer writes, and the name of the writer.
     pub other_writers: BTreeMap<Slot, String>,
-    /// When the last few certificates of a place were issued, where the place is empty now and cannot say so itself.
+    /// When the last few certificates of a place were issued, for a place that is empty and has no annotation.
     #[serde(default)]
     pub lost_issues: BTreeMap<Slot, Vec<Timestamp>>,
-    /// Secrets that hold what they should and have another type than they should, which cannot be changed.
+    /// Secrets that are absent but existed before: processes may still use their content.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub deleted: BTreeSet<Slot>,
+    /// Secrets with the right content but the wrong type, which Kubernetes does not allow to change.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub mistyped: BTreeSet<Slot>,
-    /// Secrets and bundles that hold what they should, and whose labels and annotations say something else or nothing.
+    /// Secrets and bundles with the right content but missing or wrong labels and annotations.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub undescribed: BTreeSet<Slot>,
-    /// When the labels and annotations of a place were last set right, a few times.
+    /// When the labels and annotations of a place were last corrected.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub described: BTreeMap<Slot, Vec<Timestamp>>,
-    /// Places whose object was just tried to be written, in vain, and what was said: they are not tried again now.
+    /// Places whose last write failed, and the error. The planner does not retry them in this pass.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blocked: BTreeMap<Slot, String>,
 }
 
 /// A Service that asks for a certificate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// Its name.
+    /// The name of the Service.
     pub name: String,
-    /// Whether its pods are addressed one by one.
+    /// True for a headless Service.
     pub headless: bool,
-    /// Which Service of this name it is.
+    /// The uid of the Service.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
+    /// The family of the annotation by which it asks.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub family: Family,
 }
 
-/// What a process was seen to hold.
+/// The version of a bundle or certificate that a process was observed to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {
@@ -96,83 +129,108 @@ pub struct Held {
     pub by: String,
     /// The static-pod revision that it runs.
     pub revision: Option<u64>,
-    /// Since when it runs with them: its last start. Where nobody can say, it may have started now.
+    /// The last start of the process. If unknown, the process may have started just now.
     pub since: Option<Timestamp>,
     /// The certificates.
     pub members: Vec<CertificateId>,
 }
 
-/// Why a snapshot is not one.
+/// Why a snapshot is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Incomplete {
-    /// Written by another version.
+    /// Another version of the format.
     #[error("the snapshot has version {found}; this program reads version {}", Snapshot::VERSION)]
     Version {
-        /// What it says.
+        /// The version of the snapshot.
         found: u32,
     },
-    /// Nobody looked at something that the catalog names.
+    /// A slot that the catalog names is missing.
     #[error("the snapshot does not say whether {kind} {slot} is absent, unreadable or present")]
     Unobserved {
         /// `secret` or `bundle`.
         kind: &'static str,
-        /// Where it is kept.
+        /// The missing slot.
         slot: Slot,
     },
-    /// A Service wants its certificate where none can be.
+    /// A Service asks for its certificate in an impossible place.
     #[error(
         "the Service {service} of the snapshot wants its certificate in {slot}: accepted is `namespace/name:tls.crt`"
     )]
     Service {
         /// The Service.
         service: String,
-        /// Where it wants it.
+        /// The place.
         slot: Slot,
     },
-    /// Somebody asked for something about what there is not.
+    /// A setting names an unknown object.
     #[error("the snapshot's {0}")]
     Setting(UnknownName),
-    /// A certificate is listed under another's id.
+    /// A certificate has the id of another one.
     #[error("the snapshot describes the certificate {found} under the id {id}")]
     Misplaced {
-        /// Under which id.
+        /// The id.
         id: CertificateId,
-        /// Which certificate.
+        /// The certificate.
         found: CertificateId,
     },
-    /// It speaks of a certificate that it does not describe.
-    #[error("the snapshot speaks of the certificate {id} in {slot}, but does not describe it")]
+    /// A slot refers to a certificate that the snapshot does not contain.
+    #[error("the snapshot refers to the certificate {id} in {slot}, but does not describe it")]
     Undescribed {
         /// The certificate.
         id: CertificateId,
-        /// Where it is spoken of.
+        /// The slot that refers to it.
         slot: Slot,
     },
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Population for Snapshot {
+    fn nodes(&self) -> Vec<Instance> {
+        self.nodes.found().keys().filter_map(|name| self.node(name)).collect()
+    }
+
+    fn services(&self) -> Vec<Instance> {
+        self.services.found().keys().filter_map(|secret| self.service(secret)).collect()
+    }
+
+    fn is_of_service(&self, slot: &Slot) -> bool {
+        self.services.found().contains_key(slot)
+    }
+}
+
 impl Snapshot {
     /// The version of the format that this program writes and reads.
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
-    /// A cluster in which nothing of the catalog exists yet.
+    /// Returns a cluster without any object of the catalog.
     pub fn empty(wiring: &Wiring<'_>, cluster: ClusterFacts, taken_at: Timestamp) -> Snapshot {
         let mut snapshot = Snapshot {
             version: Snapshot::VERSION,
             taken_at,
+            clock_skew_seconds: 0,
+            not_earlier_than: None,
             settings: Settings::default(),
             cluster,
-            nodes: BTreeMap::new(),
-            services: BTreeMap::new(),
+            nodes: Observed::Present(BTreeMap::new()),
+            services: Observed::Present(BTreeMap::new()),
+            feature_gate: Observed::Absent,
+            service_ca: Observed::Absent,
             policy: Observed::Absent,
             secrets: BTreeMap::new(),
             bundles: BTreeMap::new(),
             certificates: Certificates::default(),
             held_secrets: BTreeMap::new(),
             held_bundles: BTreeMap::new(),
+            reloads: Reloads::default(),
             asked: BTreeMap::new(),
+            distrusted: BTreeMap::new(),
             other_writers: BTreeMap::new(),
             lost_issues: BTreeMap::new(),
             policy_unknown_since: None,
+            deleted: BTreeSet::new(),
             mistyped: BTreeSet::new(),
             undescribed: BTreeSet::new(),
             described: BTreeMap::new(),
@@ -182,7 +240,19 @@ impl Snapshot {
         snapshot
     }
 
-    /// Says of every slot that is not spoken of that it is absent: for who has looked everywhere and lists what is there.
+    /// Returns the current time by both clocks.
+    pub fn clocks(&self) -> Clocks {
+        Clocks::apart(self.taken_at, self.clock_skew_seconds)
+    }
+
+    /// Returns the instant that decides about trust: a certificate that has expired by then is removed from bundles. It is earlier than
+    /// `taken_at` if another clock would still accept the certificate.
+    pub fn trusted_until(&self) -> Timestamp {
+        let earliest = self.clocks().earliest();
+        self.not_earlier_than.map_or(earliest, |at| at.min(earliest))
+    }
+
+    /// Marks every missing slot as absent: for an observer that has looked everywhere and lists only what exists.
     pub fn complete(&mut self, wiring: &Wiring<'_>) {
         for slot in wiring.secret_slots(self) {
             self.secrets.entry(slot).or_insert(Observed::Absent);
@@ -192,7 +262,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether it is total, and speaks only of certificates that it describes and of what the catalog names.
+    /// Checks that the snapshot is total, and refers only to certificates that it contains and to names of the catalog.
     pub fn check(&self, wiring: &Wiring<'_>) -> Result<(), Incomplete> {
         if self.version != Snapshot::VERSION {
             return Err(Incomplete::Version { found: self.version });
@@ -204,7 +274,7 @@ impl Snapshot {
         if let Some(slot) = wiring.bundle_slots().find(|slot| !self.bundles.contains_key(slot)) {
             return Err(Incomplete::Unobserved { kind: "bundle", slot: slot.clone() });
         }
-        for (slot, service) in &self.services {
+        for (slot, service) in self.services.found() {
             if slot.is_file() || slot.key() != "tls.crt" {
                 return Err(Incomplete::Service { service: service.name.clone(), slot: slot.clone() });
             }
@@ -220,7 +290,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Every certificate that it speaks of, and where.
+    /// Returns every certificate that the snapshot refers to, and the slot.
     fn mentions(&self) -> impl Iterator<Item = (&Slot, &CertificateId)> {
         let secrets = self.secrets.iter().flat_map(|(slot, found)| {
             let ids = found.present().into_iter().flat_map(SecretState::certificates);
@@ -237,28 +307,23 @@ impl Snapshot {
         secrets.chain(bundles).chain(held)
     }
 
-    /// Forgets the certificates that nothing speaks of any more.
+    /// Removes the certificates that no slot refers to.
     pub fn forget_unmentioned(&mut self) {
         let mentioned: BTreeSet<CertificateId> = self.mentions().map(|(_, id)| id.clone()).collect();
         self.certificates.retain(|certificate| mentioned.contains(&certificate.id));
     }
 
-    /// Returns the reason of the forced rotation that is asked for: of this certificate, or of its whole row.
-    pub fn forced(&self, row: &Row, slot: &Slot) -> Option<&str> {
-        self.asked.get(slot).or_else(|| self.settings.forced.get(row.id)).map(String::as_str)
-    }
-
-    /// The node of this name, as an instance of a row.
+    /// Returns the node with this name, as an instance of a row.
     pub fn node(&self, name: &str) -> Option<Instance> {
-        let addresses = self.nodes.get(name)?;
+        let addresses = self.nodes.found().get(name)?;
         Some(Instance::Node { name: name.to_owned(), addresses: addresses.clone() })
     }
 
-    /// The Service that wants its certificate here, as an instance of a row.
+    /// Returns the Service that asks for its certificate in this place, as an instance of a row.
     pub fn service(&self, secret: &Slot) -> Option<Instance> {
-        let service = self.services.get(secret)?;
+        let service = self.services.found().get(secret)?;
         let ObjectName { namespace, name } = secret.object();
-        let Service { name: service, headless, uid } = service.clone();
+        let Service { name: service, headless, uid, family: _ } = service.clone();
         Some(Instance::Service { namespace, name: service, secret: name, headless, uid })
     }
 }

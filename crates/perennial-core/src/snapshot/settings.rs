@@ -1,4 +1,4 @@
-//! What somebody asked for: everything about a decision that is not found in certificates.
+//! The settings: everything that administrators have configured.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,58 +6,93 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::{Component, Day, Row, Span, TimeScale};
+use crate::catalog::index::Wiring;
+use crate::catalog::{Component, Day, TimeScale};
+use crate::clocks::shifted;
 use crate::nearest::nearest;
-use crate::rules::Mode;
-use crate::trust::KeyId;
-use crate::wiring::Wiring;
 
-/// How Perennial was told to behave.
+/// Which rotation rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// All rules.
+    Normal,
+    /// Only those for absent, unusable and expired certificates and for changed names: for recovery next to a running operator.
+    OnlyWhenExpired,
+}
+
+/// The settings of administrators. Observing a cluster never changes them. The functions of [`Snapshot`](super::Snapshot) compute
+/// what follows from them and from the observations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
-    /// Real lifetimes, or a rehearsal's.
+    /// Real lifetimes, or the scaled lifetimes of a rehearsal.
+    #[serde(skip_serializing_if = "is_full")]
     pub time_scale: TimeScale,
-    /// By which rules.
+    /// Which rotation rules apply.
+    #[serde(skip_serializing_if = "is_normal")]
     pub mode: Mode,
-    /// Forced rotations that an annotation of the Secret asks for: the row, and why.
+    /// Forced rotations of every certificate of a row: the row and the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub forced: BTreeMap<String, String>,
-    /// Edges that may break, because somebody who cannot be reached was told.
+    /// Edges that may break, because the administrator accepts it for verifiers that cannot be updated.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub consent: BTreeSet<String>,
-    /// When restarts are welcome; always, where there is none.
+    /// The maintenance windows, in which restarts are allowed. Without any, restarts are always allowed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// Components whose objects are ours although somebody else writes them.
+    /// Components that Perennial manages although another operator writes their objects.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub taken_over: BTreeSet<String>,
-    /// Components whose objects are nobody's business here: nothing of theirs is written.
+    /// Components that Perennial does not manage, besides those that it leaves to their operators by default.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub left_alone: BTreeSet<String>,
-    /// Rows and bundles that are left as they are, with their copies, while everything that rests on them goes on.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub frozen: BTreeSet<String>,
-    /// Forced rotations that a resource asks for: the row, and why.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub requested: BTreeMap<String, String>,
-    /// How many seconds certificates of a row live, where somebody asks for another life than the catalog's.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub lives: BTreeMap<String, u32>,
-    /// Signers by their keys that nobody is to trust any more, and since when: what is lost by that was accepted.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub distrusted: BTreeMap<KeyId, Timestamp>,
-    /// How many certificates may be in the making at once.
+    /// True if Perennial also manages the components that it leaves to their operators by default.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub every_component: bool,
+    /// Services, as `namespace/name`, whose names belong to the cluster. The service CA issues no certificate for them.
+    #[serde(skip_serializing_if = "is_default_reserved")]
+    pub reserved_services: BTreeSet<String>,
+    /// The largest number of certificates that may be rotated at the same time.
+    #[serde(skip_serializing_if = "is_default_in_flight")]
     pub in_flight: usize,
 }
 
-/// A time of the week at which restarts are welcome, in UTC.
+/// The default of `in_flight`.
+const IN_FLIGHT: usize = 50;
+
+fn is_full(scale: &TimeScale) -> bool {
+    *scale == TimeScale::FULL
+}
+
+fn is_normal(mode: &Mode) -> bool {
+    *mode == Mode::Normal
+}
+
+fn is_default_in_flight(in_flight: &usize) -> bool {
+    *in_flight == IN_FLIGHT
+}
+
+/// Returns the Service of the API server.
+fn default_reserved() -> BTreeSet<String> {
+    ["default/kubernetes".to_owned()].into()
+}
+
+fn is_default_reserved(reserved: &BTreeSet<String>) -> bool {
+    *reserved == default_reserved()
+}
+
+/// A weekly maintenance window, in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, try_from = "RawWindow")]
 pub struct Window {
-    /// Minutes from midnight between Sunday and Monday to its beginning, below 10,080.
+    /// The start, in minutes after midnight between Sunday and Monday, below 10,080.
     pub from_minute: u32,
-    /// How long it lasts.
+    /// The length in minutes.
     pub minutes: u32,
 }
 
-/// A window as it is written.
+/// A window before its validation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawWindow {
@@ -81,22 +116,22 @@ impl TryFrom<RawWindow> for Window {
     }
 }
 
-/// A setting that is about something that there is not: it would be without effect, and nobody would know.
+/// A setting that names an unknown object. It would silently have no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("settings.{field} names {found:?}, which is {what}: {}", .meant.as_ref().map_or_else(
     || format!("accepted is {accepted}"),
     |meant| format!("accepted is {accepted}; did you mean {meant:?}?")
 ))]
 pub struct UnknownName {
-    /// The setting, as the file has it.
+    /// The name of the setting in the file.
     pub field: &'static str,
-    /// What stands there.
+    /// The unknown name.
     pub found: String,
-    /// What it is not.
+    /// What it is not, such as "no edge".
     pub what: &'static str,
-    /// What could stand there.
+    /// The accepted values.
     pub accepted: String,
-    /// What was probably meant.
+    /// The accepted name that is most similar.
     pub meant: Option<String>,
 }
 
@@ -112,43 +147,22 @@ impl Default for Settings {
             windows: Vec::new(),
             taken_over: BTreeSet::new(),
             left_alone: BTreeSet::new(),
-            frozen: BTreeSet::new(),
-            requested: BTreeMap::new(),
-            lives: BTreeMap::new(),
-            distrusted: BTreeMap::new(),
-            in_flight: 50,
+            every_component: false,
+            reserved_services: default_reserved(),
+            in_flight: IN_FLIGHT,
         }
     }
 }
 
 impl Settings {
-    /// A row with the life that somebody asks for.
-    pub fn lived(&self, row: &Row) -> Row {
-        let wanted = self.lives.get(row.id).map(|seconds| Span::from_scaled(*seconds, self.time_scale));
-        Row { validity: wanted.unwrap_or(row.validity), ..*row }
-    }
-
-    /// Whether everything that they name exists. An edge may be named with a node or a Service that has gone.
+    /// Checks that all names in the settings exist. The name of an edge may contain a node or Service that no longer exists.
     pub(super) fn check(&self, wiring: &Wiring<'_>) -> Result<(), UnknownName> {
         let catalog = wiring.catalog;
         let rows = || catalog.rows.iter().filter(|row| row.day == Day::Two);
         let components = || rows().map(|row| row.component.owner()).collect::<BTreeSet<_>>();
-        let named = [
-            ("forced", self.forced.keys().collect::<Vec<_>>()),
-            ("requested", self.requested.keys().collect()),
-            ("lives", self.lives.keys().collect()),
-        ];
-        for (field, names) in named {
-            if let Some(found) = names.into_iter().find(|found| !rows().any(|row| row.id == found.as_str())) {
-                let (what, accepted) = ("no row of the running cluster", "a row of its catalog".to_owned());
-                return Err(unknown(field, found, what, accepted, rows().map(|row| row.id)));
-            }
-        }
-        let bundles = || catalog.bundles.iter().filter(|bundle| bundle.day == Day::Two).map(|bundle| bundle.id);
-        let both = || rows().map(|row| row.id).chain(bundles());
-        if let Some(found) = self.frozen.iter().find(|found| !both().any(|id| id == found.as_str())) {
-            let accepted = "a row or bundle of its catalog".to_owned();
-            return Err(unknown("frozen", found, "no row or bundle of the running cluster", accepted, both()));
+        if let Some(found) = self.forced.keys().find(|found| !rows().any(|row| row.id == found.as_str())) {
+            let (what, accepted) = ("no row of the running cluster", "a row of its catalog".to_owned());
+            return Err(unknown("forced", found, what, accepted, rows().map(|row| row.id)));
         }
         if let Some(found) = self.consent.iter().find(|found| !wiring.is_edge(found)) {
             let (what, accepted) = ("no edge", "an edge as `perennial verify -o json` names it".to_owned());
@@ -169,12 +183,19 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether a row or bundle of a component is not written.
-    pub fn leaves(&self, component: Component, name: &str) -> bool {
-        self.left_alone.contains(component.owner()) || self.frozen.contains(name)
+    /// True if the names of this Service belong to the cluster.
+    pub fn reserves(&self, namespace: &str, service: &str) -> bool {
+        self.reserved_services.iter().any(|it| it.split_once('/') == Some((namespace, service)))
     }
 
-    /// When restarts are welcome next; none where they are now.
+    /// True if Perennial is to keep this component.
+    pub fn keeps(&self, component: Component) -> bool {
+        let row = component.row();
+        let is_default = row.is_kept || row.operator_namespace.is_none() || self.every_component;
+        is_default && !self.left_alone.contains(row.owner)
+    }
+
+    /// Returns when the next maintenance window opens; none if one is open now, or if there is none.
     pub fn next_window(&self, now: Timestamp) -> Option<Timestamp> {
         if self.windows.is_empty() {
             return None;
@@ -195,17 +216,18 @@ fn unknown<'n>(
 }
 
 impl Window {
-    /// The beginning of the next one, or now while it is open.
+    /// Returns the start of the next window, or `now` while it is open.
     fn opens_at(&self, now: Timestamp) -> Timestamp {
         let civil = now.to_zoned(TimeZone::UTC);
         let midnight = civil.start_of_day().map_or(now, |midnight| midnight.timestamp());
         let days = i64::from(civil.weekday().to_monday_zero_offset());
-        let monday = midnight - SignedDuration::from_hours(24 * days);
-        let opening = |week: i64| monday + SignedDuration::from_mins(i64::from(self.from_minute) + week * WEEK_MINUTES);
-        // Last week's may reach into this one.
+        let monday = shifted(midnight, -SignedDuration::from_hours(24 * days));
+        let minute = |week: i64| i64::from(self.from_minute) + week * WEEK_MINUTES;
+        let opening = |week: i64| shifted(monday, SignedDuration::from_mins(minute(week)));
+        // The window of last week may extend into this week.
         let openings = [opening(-1), opening(0), opening(1)];
         let length = SignedDuration::from_mins(i64::from(self.minutes));
-        let next = openings.into_iter().find(|from| now < *from + length).unwrap_or(openings[2]);
+        let next = openings.into_iter().find(|from| now < shifted(*from, length)).unwrap_or(openings[2]);
         next.max(now)
     }
 }

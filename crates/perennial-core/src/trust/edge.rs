@@ -1,4 +1,4 @@
-//! An edge at an instant: which versions of trust and certificate are in use, and whether each pair of them holds.
+//! The state of an edge at an instant: the versions of bundle and certificate in use, and whether each pair holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use super::{CertificateFacts, Need, Obstacle, best_path};
 use crate::catalog::Purpose;
 use crate::spec::Host;
 
-/// An edge with every version that a process may still hold, the newest last.
+/// An edge with every version that a process may hold, the newest last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeState {
-    /// What people call it: `kubelet accepts kubelet-client of kube-apiserver`.
+    /// The name: `kubelet accepts kubelet-client of kube-apiserver`.
     pub name: Arc<str>,
-    /// Versions of what the verifier trusts.
+    /// The versions of the verifier's bundle.
     pub bundles: Vec<Version>,
-    /// Versions of what is presented: the leaf first, then what is served beside it.
+    /// The versions of the presented certificate: the leaf first, then its chain.
     pub leaves: Vec<Version>,
-    /// What the leaf is presented for.
+    /// The purpose of the leaf.
     pub purpose: Purpose,
-    /// For a server, the names under which it is dialled.
+    /// For a server: the names to which clients connect.
     pub hosts: Arc<[Host]>,
 }
 
 /// A version of a bundle or of a leaf with its chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
-    /// What people call it: the object, and when it was published.
+    /// The name: the object, and when it was published.
     pub name: String,
-    /// The certificates in it.
+    /// The certificates.
     pub members: Vec<Arc<CertificateFacts>>,
     /// Until when a process may hold it.
     pub in_use: InUse,
-    /// How that is known.
+    /// How Perennial knows that.
     pub evidence: Evidence,
 }
 
-/// How it is known what a process holds, the strongest first.
+/// How Perennial knows what a process holds, the strongest evidence first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Evidence {
-    /// Somebody saw what the process holds.
+    /// The operator observed what the process holds.
     Observed,
-    /// It reads again within a time that the catalog states.
+    /// The process reads again within a time that the catalog states.
     Assumed,
-    /// It reads at a restart, and nobody saw which version it started with.
+    /// The process reads at a restart, and the version at its start was not observed.
     Unknown,
-    /// It never reads again.
+    /// The process never reads again.
     Never,
 }
 
@@ -56,26 +56,26 @@ pub enum Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InUse {
-    /// It is the newest, or nothing is known to bring a newer one to its holder.
+    /// It is the newest version, or no newer version reaches its holder.
     Always,
-    /// It was superseded, and its last holder has a newer one from this instant on.
+    /// It was superseded, and from this instant on all processes hold a newer version.
     Until(Timestamp),
 }
 
-/// A pair of versions in use that does not fit.
+/// A pair of versions in use of which the bundle rejects the certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Broken {
-    /// The version of the trust.
+    /// The version of the bundle.
     pub bundle: String,
-    /// The version of what is presented.
+    /// The version of the certificate.
     pub leaf: String,
-    /// Why not.
+    /// Why the bundle rejects it.
     pub obstacle: Obstacle,
 }
 
 impl EdgeState {
-    /// Whether every pair of versions in use at `at` holds, and then until when that path is good.
+    /// Returns until when all pairs of versions in use at `at` hold, or a pair that does not hold.
     pub fn holds(&self, at: Timestamp) -> Result<Timestamp, Broken> {
         let mut until = Timestamp::MAX;
         for bundle in self.bundles.iter().filter(|version| version.in_use.contains(at)) {
@@ -86,35 +86,35 @@ impl EdgeState {
         Ok(until)
     }
 
-    /// Whether who holds the one accepts the other, and then until when that path is good.
+    /// Returns until when a process with this bundle accepts this leaf, or why it rejects the leaf.
     pub fn fits(&self, bundle: &Version, leaf: &Version, at: Timestamp) -> Result<Timestamp, Broken> {
         let need = Need { purpose: self.purpose, hosts: &self.hosts, at };
         let outcome = match leaf.members.split_first() {
-            None => Err(Obstacle::Untrusted { signer: "(nothing is presented)".to_owned() }),
+            None => Err(Obstacle::Untrusted { signer: "(nothing is presented)".to_owned(), namesake: None }),
             Some((presented, chain)) => best_path(presented, chain, &bundle.members, &need),
         };
         outcome.map_err(|obstacle| Broken { bundle: bundle.name.clone(), leaf: leaf.name.clone(), obstacle })
     }
 
-    /// Whether there is nothing to trust or nothing to present.
+    /// Returns true if there is no bundle or no certificate.
     pub fn is_idle(&self) -> bool {
         self.bundles.is_empty() || self.leaves.is_empty()
     }
 
-    /// The instants at which whether it holds may change: each beginning, and the second after each end.
+    /// Returns the instants at which the result may change: each start of a validity, and the second after each end.
     pub fn instants(&self) -> impl Iterator<Item = Timestamp> {
         self.bundles.iter().chain(&self.leaves).flat_map(Version::instants)
     }
 }
 
 impl Version {
-    /// Whether it holds the same certificates in the same order.
+    /// Returns true if both hold the same certificates in the same order.
     pub fn is_same(&self, other: &Version) -> bool {
         let same = |(one, other): (&Arc<CertificateFacts>, &Arc<CertificateFacts>)| one.id == other.id;
         self.members.len() == other.members.len() && self.members.iter().zip(&other.members).all(same)
     }
 
-    /// Whether it holds everything of the other that is of use at `now` or later: who reads it accepts no less.
+    /// Returns true if it contains every certificate of the other that is valid at `now` or later. Its readers then accept no less.
     pub fn has_all_of(&self, other: &Version, now: Timestamp) -> bool {
         let needed = other.members.iter().filter(|it| now <= it.validity.not_after);
         needed.into_iter().all(|it| self.members.iter().any(|own| own.id == it.id))
@@ -144,7 +144,7 @@ impl fmt::Display for Evidence {
 }
 
 impl InUse {
-    /// Whether some process may hold it at this instant.
+    /// Returns true if a process may hold it at this instant.
     pub fn contains(self, at: Timestamp) -> bool {
         match self {
             InUse::Always => true,
@@ -154,12 +154,12 @@ impl InUse {
 }
 
 impl crate::spec::Validity {
-    /// The first second at which it is over, if time goes that far.
+    /// Returns the first second after the validity, within the calendar.
     pub fn first_after(&self) -> Option<Timestamp> {
         self.not_after.checked_add(SignedDuration::from_secs(1)).ok()
     }
 
-    /// Whether it is over by any clock that differs by no more than this.
+    /// Returns true if it has expired by every clock that differs by at most `allowance`.
     pub fn is_long_over(&self, now: Timestamp, allowance: SignedDuration) -> bool {
         self.not_after.checked_add(allowance).is_ok_and(|end| end < now)
     }
@@ -167,6 +167,6 @@ impl crate::spec::Validity {
 
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "whoever reads {} refuses {}: {}", self.bundle, self.leaf, self.obstacle)
+        write!(f, "a process that holds {} rejects {}: {}", self.bundle, self.leaf, self.obstacle)
     }
 }

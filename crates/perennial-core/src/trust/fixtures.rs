@@ -1,4 +1,4 @@
-//! Certificates in words, for tests: days count from an arbitrary first one.
+//! Certificates written as text, for tests. Days count from an arbitrary first day.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,20 +8,20 @@ use super::{
 use crate::catalog::Purpose;
 use crate::spec::{Host, Validity};
 
-/// Noon of this day.
+/// Returns noon of this day.
 pub(crate) fn day(number: i64) -> Timestamp {
     let first: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     first + SignedDuration::from_hours(24 * number)
 }
 
-/// A principal whose key is called as itself.
+/// Returns a principal whose key has the same name.
 fn principal(name: &str) -> Principal {
     // `signer#2` is the second key of `signer`: the same name, as after a rotation that keeps it.
     let subject = name.split('#').next().unwrap_or_default();
     Principal { name: subject.into(), key: KeyId(name.into()) }
 }
 
-/// A world, a line for each certificate:
+/// Parses certificates, one line each:
 ///
 /// ```text
 /// ca     s1           days 0 to 100            signs itself

@@ -1,8 +1,8 @@
-//! Trust as data: what certificates say, who signed whom, and whether whoever trusts one accepts another.
+//! Trust as data: the facts of certificates, who signed each, and whether a verifier with a bundle accepts a certificate.
 //!
-//! Nothing here checks a signature: that was done when the facts were taken, and a certificate that a plan would make
-//! has none yet. What is decided here is what verifiers decide: that there is a path from what is presented to what is
-//! trusted, on which everything fits and is valid at the instant.
+//! This module checks no signatures. Signatures are checked when the facts are read, and a planned certificate has
+//! none yet. The module decides as a verifier does: it looks for a path from the presented certificate to a trusted
+//! one on which every certificate fits and is valid.
 
 mod edge;
 #[cfg(test)]
@@ -20,53 +20,53 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use edge::{Broken, EdgeState, Evidence, InUse, Version};
-pub use path::{MAX_LENGTH, Need, Obstacle, best_path};
+pub use path::{MAX_LENGTH, Need, Obstacle, best_path, is_good_for};
 pub use prove::{Refusal, Write, prove};
 
 use crate::spec::{Host, Validity};
 
-/// Identifies a certificate: the fingerprint of one that exists, a name of its own for one that a plan would make.
+/// The id of a certificate: the fingerprint of an existing one, a unique name for a planned one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CertificateId(pub Arc<str>);
 
-/// Identifies a key pair: a hash of the public key, or a name of its own for one that a plan would generate.
+/// The id of a key pair: a hash of the public key, or a unique name for a planned key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KeyId(pub Arc<str>);
 
-/// Name and key: what a certificate binds together, and what signs others.
+/// A name and a key: what a certificate binds together, and what signs other certificates.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Principal {
-    /// The subject, compared as it is.
+    /// The subject, compared exactly.
     pub name: Arc<str>,
     /// The key.
     pub key: KeyId,
 }
 
-/// What a verifier looks at in a certificate.
+/// The facts of a certificate that a verifier looks at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateFacts {
-    /// Which certificate.
+    /// The id.
     pub id: CertificateId,
-    /// Whose it is.
+    /// The subject and its key.
     pub subject: Principal,
-    /// Who signed it, as the signature proves; none if nobody who is known did.
+    /// The signer, as the signature proves; none if no known key signed it.
     pub signed_by: Option<Principal>,
-    /// When it is valid, both ends included.
+    /// The validity, both ends included.
     pub validity: Validity,
-    /// For a CA, how many further CAs may follow below it.
+    /// For a CA: how many further CAs may follow below it.
     pub ca: Option<PathLength>,
-    /// Whether it may be part of a server's path.
+    /// True if it may be on the path of a server certificate.
     pub serves: bool,
-    /// Whether it may be part of a client's path.
+    /// True if it may be on the path of a client certificate.
     pub connects: bool,
-    /// The names it serves.
+    /// The names that it serves.
     pub hosts: Vec<Host>,
 }
 
-/// How many CAs may stand between a CA and the leaf.
+/// How many CAs may be between a CA and the leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PathLength {
@@ -76,14 +76,14 @@ pub enum PathLength {
     AtMost(u8),
 }
 
-/// Certificates by their ids; written in the order of those.
+/// Certificates by id; serialized in the order of the ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Certificates(HashMap<CertificateId, Arc<CertificateFacts>>);
 
-/// Who knows certificates by their ids.
+/// A collection of certificates by id.
 pub trait Known: fmt::Debug {
-    /// The certificate with this id.
+    /// Returns the certificate with this id.
     fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>>;
 }
 
@@ -100,18 +100,18 @@ impl Serialize for Certificates {
 }
 
 impl Certificates {
-    /// The certificate with this id.
+    /// Returns the certificate with this id.
     pub fn get(&self, id: &CertificateId) -> Option<&Arc<CertificateFacts>> {
         self.0.get(id)
     }
 
-    /// A certificate that is kept under another's id.
+    /// Returns a certificate that is stored under the id of another one.
     pub fn misplaced(&self) -> Option<(CertificateId, CertificateId)> {
         let wrong = self.0.iter().filter(|(id, certificate)| **id != certificate.id);
         wrong.map(|(id, certificate)| (id.clone(), certificate.id.clone())).min()
     }
 
-    /// Every one of them.
+    /// Returns all certificates.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<CertificateFacts>> {
         self.0.values()
     }
@@ -121,7 +121,7 @@ impl Certificates {
         self.0.insert(certificate.id.clone(), certificate);
     }
 
-    /// Forgets the certificates that are not asked for any more.
+    /// Keeps only the wanted certificates.
     pub fn retain(&mut self, wanted: impl Fn(&CertificateFacts) -> bool) {
         self.0.retain(|_, certificate| wanted(certificate));
     }
@@ -134,9 +134,34 @@ impl FromIterator<CertificateFacts> for Certificates {
 }
 
 impl CertificateFacts {
-    /// Whether it is valid at this instant.
+    /// Returns true if it is valid at this instant.
     pub fn is_valid_at(&self, at: Timestamp) -> bool {
         self.validity.contains(at)
+    }
+}
+
+impl CertificateId {
+    /// Returns true for the fingerprint of an existing certificate.
+    pub fn is_fingerprint(&self) -> bool {
+        self.0.len() == 64 && self.0.bytes().all(|it| it.is_ascii_hexdigit())
+    }
+}
+
+impl KeyId {
+    /// Returns the first digits of a hash, enough to distinguish two keys; for a planned key its whole name.
+    pub fn short(&self) -> &str {
+        let is_hash = SHORT < self.0.len() && self.0.bytes().all(|it| it.is_ascii_hexdigit());
+        if is_hash { &self.0[..SHORT] } else { &self.0 }
+    }
+}
+
+/// The number of digits of a hash in messages.
+const SHORT: usize = 8;
+
+/// Shows the start of the key too: two CAs may have the same name.
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (key {})", self.name, self.key.short())
     }
 }
 

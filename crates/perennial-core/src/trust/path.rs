@@ -1,22 +1,22 @@
-//! Whether a path leads from what is presented to what is trusted, and until when.
+//! Path search: whether a path leads from the presented leaf to a trusted CA, and until when.
 
 use std::borrow::Borrow;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{CertificateFacts, PathLength};
+use super::{CertificateFacts, PathLength, Principal};
 use crate::catalog::Purpose;
 use crate::spec::Host;
 
-/// What the leaf must be good for.
+/// What the leaf must be valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need<'a> {
     /// Server or client.
     pub purpose: Purpose,
-    /// For a server, every name under which it is dialled.
+    /// For a server: all names to which clients connect.
     pub hosts: &'a [Host],
-    /// The instant.
+    /// The time of verification.
     pub at: Timestamp,
 }
 
@@ -24,50 +24,53 @@ pub struct Need<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Obstacle {
-    /// The leaf is not valid at the instant.
-    #[error("it is valid from {not_before} to {not_after}")]
+    /// The leaf is not valid at that time.
+    #[error("it is not valid then, only from {not_before} to {not_after}")]
     NotValid {
-        /// The leaf's first second.
+        /// The first second of the leaf's validity.
         not_before: Timestamp,
-        /// The leaf's last second.
+        /// The last second of the leaf's validity.
         not_after: Timestamp,
     },
-    /// The leaf is not for this purpose.
+    /// The leaf has another purpose.
     #[error("it is not for a {purpose}")]
     Purpose {
-        /// What was needed.
+        /// The required purpose.
         purpose: Purpose,
     },
     /// The leaf lacks a name.
     #[error("it is not for the name {host}")]
     Host {
-        /// The name that it lacks.
+        /// The missing name.
         host: Host,
     },
-    /// Nobody who is trusted signed it, directly or through others.
-    #[error("its signer {signer} is not trusted")]
+    /// No trusted CA signed the leaf, directly or through others.
+    #[error("its signer {signer} is not trusted{}", namesake.iter().map(|it| format!("; {it} is")).collect::<String>())]
     Untrusted {
-        /// The signer nearest to trust that is missing.
+        /// The missing signer that is nearest to trust, with its key if the bundle has another CA of that name.
         signer: String,
+        /// The trusted CA of the same name, with its key.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        namesake: Option<String>,
     },
-    /// Who would be trusted is not valid at the instant, or may not sign here.
+    /// The trusted CA is not valid at that time, or may not sign here.
     #[error("its signer {signer} is trusted, but is valid only from {not_before} to {not_after}")]
     SignerNotValid {
         /// The signer.
         signer: String,
-        /// Its first second.
+        /// The first second of its validity.
         not_before: Timestamp,
-        /// Its last second.
+        /// The last second of its validity.
         not_after: Timestamp,
     },
 }
 
-/// Certificates of a path, leaf and anchor included. Verifiers have limits like this one.
+/// The largest number of certificates on a path, leaf and anchor included. Verifiers have similar limits.
 pub const MAX_LENGTH: usize = 8;
 
-/// The last second of the path that is good for longest, from the leaf over the served chain to the bundle.
+/// Returns the last second of the path that is valid longest, from the leaf through the chain to the bundle.
 ///
-/// `chain` is what is presented beside the leaf. Every member of `bundle` is an anchor, and anchors expire.
+/// `chain` is presented after the leaf. Every certificate of `bundle` is an anchor, and anchors expire.
 pub fn best_path<C: Borrow<CertificateFacts>>(
     leaf: &CertificateFacts,
     chain: &[C],
@@ -75,14 +78,14 @@ pub fn best_path<C: Borrow<CertificateFacts>>(
     need: &Need<'_>,
 ) -> Result<Timestamp, Obstacle> {
     fits_leaf(leaf, need)?;
-    // A leaf that is trusted itself needs nobody else, if nobody else signed it.
+    // A self-signed leaf that is in the bundle needs no other certificate.
     if leaf.signed_by.as_ref() == Some(&leaf.subject) && bundle.iter().any(|anchor| anchor.borrow().id == leaf.id) {
         return Ok(leaf.validity.not_after);
     }
     let mut search = Search { chain, bundle, need, obstacle: None };
     match search.best_above(&[leaf]) {
         Some(until) => Ok(until.min(leaf.validity.not_after)),
-        None => Err(search.obstacle.unwrap_or_else(|| Obstacle::Untrusted { signer: signer_name(leaf) })),
+        None => Err(search.obstacle.unwrap_or_else(|| untrusted(leaf, bundle))),
     }
 }
 
@@ -94,22 +97,32 @@ fn fits_leaf(leaf: &CertificateFacts, need: &Need<'_>) -> Result<(), Obstacle> {
     if !allows(leaf, need.purpose) {
         return Err(Obstacle::Purpose { purpose: need.purpose });
     }
-    match need.hosts.iter().find(|host| !leaf.hosts.iter().any(|held| covers(held, host))) {
-        Some(host) if need.purpose == Purpose::Server => Err(Obstacle::Host { host: host.clone() }),
-        _ => Ok(()),
+    match lacking_host(leaf, need.purpose, need.hosts) {
+        Some(host) => Err(Obstacle::Host { host: host.clone() }),
+        None => Ok(()),
     }
+}
+
+fn lacking_host<'h>(leaf: &CertificateFacts, purpose: Purpose, hosts: &'h [Host]) -> Option<&'h Host> {
+    let is_lacking = |host: &&Host| !leaf.hosts.iter().any(|held| covers(held, host));
+    hosts.iter().find(is_lacking).filter(|_| purpose == Purpose::Server)
+}
+
+/// True if a leaf is for this purpose and has all of these names, whoever signed it and whenever it is valid.
+pub fn is_good_for(leaf: &CertificateFacts, purpose: Purpose, hosts: &[Host]) -> bool {
+    allows(leaf, purpose) && lacking_host(leaf, purpose, hosts).is_none()
 }
 
 struct Search<'a, C> {
     chain: &'a [C],
     bundle: &'a [C],
     need: &'a Need<'a>,
-    /// What stood in the way, where the way was longest.
+    /// The obstacle on the longest path.
     obstacle: Option<Obstacle>,
 }
 
 impl<C: Borrow<CertificateFacts>> Search<'_, C> {
-    /// The best end of a path above `path`, whose last member still needs an issuer.
+    /// Returns the best end of a path above `path`, whose last certificate needs an issuer.
     fn best_above(&mut self, path: &[&CertificateFacts]) -> Option<Timestamp> {
         let child = path.last()?;
         if path.len() >= MAX_LENGTH {
@@ -128,7 +141,10 @@ impl<C: Borrow<CertificateFacts>> Search<'_, C> {
             found = true;
             if !issuer.is_valid_at(self.need.at) {
                 self.obstacle = Some(Obstacle::SignerNotValid {
-                    signer: issuer.subject.name.to_string(),
+                    signer: match namesake(&issuer.subject, self.bundle) {
+                        Some(_) => issuer.subject.to_string(),
+                        None => issuer.subject.name.to_string(),
+                    },
                     not_before: issuer.validity.not_before,
                     not_after: issuer.validity.not_after,
                 });
@@ -142,12 +158,12 @@ impl<C: Borrow<CertificateFacts>> Search<'_, C> {
             best = best.max(end);
         }
         if !found {
-            self.obstacle = Some(Obstacle::Untrusted { signer: signer_name(child) });
+            self.obstacle = Some(untrusted(child, self.bundle));
         }
         best
     }
 
-    /// Whether the certificate may sign here, with `below` CAs between it and the leaf.
+    /// Returns true if the certificate may sign here, with `below` CAs between it and the leaf.
     fn may_issue(&self, issuer: &CertificateFacts, below: usize) -> bool {
         let long_enough = match issuer.ca {
             None => false,
@@ -165,11 +181,24 @@ fn allows(certificate: &CertificateFacts, purpose: Purpose) -> bool {
     }
 }
 
-fn signer_name(certificate: &CertificateFacts) -> String {
-    certificate.signed_by.as_ref().map_or_else(|| "(unknown)".to_owned(), |signer| signer.name.to_string())
+/// Returns the obstacle for a certificate that no CA of the bundle has signed.
+fn untrusted<C: Borrow<CertificateFacts>>(certificate: &CertificateFacts, bundle: &[C]) -> Obstacle {
+    let Some(signer) = &certificate.signed_by else {
+        return Obstacle::Untrusted { signer: "(unknown)".to_owned(), namesake: None };
+    };
+    match namesake(signer, bundle) {
+        Some(other) => Obstacle::Untrusted { signer: signer.to_string(), namesake: Some(other.to_string()) },
+        None => Obstacle::Untrusted { signer: signer.name.to_string(), namesake: None },
+    }
 }
 
-/// Whether a name in a certificate is good for a name that is dialled. A wildcard stands for one label.
+/// Returns the CA of a bundle that has the same name, but another key.
+fn namesake<'b, C: Borrow<CertificateFacts>>(signer: &Principal, bundle: &'b [C]) -> Option<&'b Principal> {
+    let subjects = bundle.iter().map(|anchor| &anchor.borrow().subject);
+    subjects.into_iter().find(|it| it.name == signer.name && it.key != signer.key)
+}
+
+/// Returns true if a name in a certificate matches a host. A wildcard stands for one label.
 fn covers(held: &Host, dialled: &Host) -> bool {
     match (held, dialled) {
         (Host::Ip(held), Host::Ip(dialled)) => held == dialled,

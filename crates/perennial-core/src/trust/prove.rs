@@ -1,4 +1,4 @@
-//! The proof before a write: nothing that holds without it fails with it.
+//! The proof before a write: every edge that holds without the write also holds with it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,36 +9,36 @@ use serde::Serialize;
 
 use super::{Broken, EdgeState, Version};
 
-/// A write, as far as trust sees it: the edges it touches, as they are and as they would be.
+/// A write: the edges that it touches, before and after.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
     /// The edges without the write.
     pub before: &'a [EdgeState],
     /// The same edges, in the same order, with the write.
     pub after: &'a [EdgeState],
-    /// The instant of the write.
+    /// The time of the write.
     pub now: Timestamp,
-    /// Until when its consequences are looked at: now, the longest lag of the edges it touches, and one resync.
+    /// The last instant that is checked: now, plus the longest lag of the touched edges, plus one resync.
     pub horizon: Timestamp,
 }
 
-/// Why a write must not happen.
+/// Why a write is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// The edge that it would break.
+    /// The edge that the write would break.
     pub edge: Arc<str>,
-    /// The first instant at which that would show.
+    /// The first instant at which the edge would be broken.
     pub at: Timestamp,
-    /// The versions that would not fit, and why.
+    /// The versions that do not fit, and why.
     pub broken: Broken,
 }
 
-/// Refuses a write if somebody who accepts somebody at some instant up to the horizon without it would not with it.
+/// Refuses a write that breaks an edge at some instant up to the horizon, if the edge holds without the write.
 ///
-/// This looks at each pair of versions: who holds the one and is presented the other. An edge all of whose pairs hold
-/// is therefore never broken; and on an edge that is partly broken already, the pairs that still hold are kept too. A
-/// pair that is broken anyway never blocks what may be its repair.
+/// The proof checks each pair of versions: a bundle in use and a certificate in use. So an edge whose pairs all hold
+/// is never broken, and on a partly broken edge the pairs that still hold are kept. A pair that is broken without the
+/// write never refuses the write, which may be its repair.
 pub fn prove(write: &Write<'_>) -> Result<(), Box<Refusal>> {
     for (before, after) in write.before.iter().zip(write.after) {
         let pairs = changed_pairs(before, after, write.now);
@@ -60,20 +60,20 @@ pub fn prove(write: &Write<'_>) -> Result<(), Box<Refusal>> {
     Ok(())
 }
 
-/// A bundle and a leaf that meet after the write, and those in whose place they stand.
+/// A bundle and a leaf after the write, and the versions that they replace.
 struct Pair<'a> {
     old: [&'a Version; 2],
     new: [&'a Version; 2],
 }
 
-/// The pairs that the write may make worse.
+/// Returns the pairs that the write may break.
 fn changed_pairs<'a>(before: &'a EdgeState, after: &'a EdgeState, now: Timestamp) -> Vec<Pair<'a>> {
     let mut pairs = Vec::new();
     for (number, bundle) in after.bundles.iter().enumerate() {
         let Some(old_bundle) = predecessor(&before.bundles, &after.bundles, number) else { continue };
         for (number, leaf) in after.leaves.iter().enumerate() {
             let Some(old_leaf) = predecessor(&before.leaves, &after.leaves, number) else { continue };
-            // Whoever trusts more accepts no less.
+            // A larger bundle accepts no less.
             if !(old_leaf.is_same(leaf) && bundle.has_all_of(old_bundle, now)) {
                 pairs.push(Pair { old: [old_bundle, old_leaf], new: [bundle, leaf] });
             }
@@ -82,7 +82,7 @@ fn changed_pairs<'a>(before: &'a EdgeState, after: &'a EdgeState, now: Timestamp
     pairs
 }
 
-/// What the version was before: the newest one stands in the place of the newest, and the others stay what they are.
+/// Returns the version before: the newest replaces the newest, all others stay.
 fn predecessor<'a>(before: &'a [Version], after: &[Version], number: usize) -> Option<&'a Version> {
     let newest = before.last();
     if number + 1 == after.len() {
@@ -91,7 +91,7 @@ fn predecessor<'a>(before: &'a [Version], after: &[Version], number: usize) -> O
     before.iter().find(|version| version.is_same(&after[number])).or(newest)
 }
 
-/// Between two of these nothing changes, so looking at each of them is looking at all time.
+/// Between two of these instants nothing changes, so checking each of them checks all time.
 fn instants(write: &Write<'_>, before: &EdgeState, after: &EdgeState) -> BTreeSet<Timestamp> {
     let within = before.instants().chain(after.instants()).filter(|at| write.now < *at && *at <= write.horizon);
     [write.now].into_iter().chain(within).collect()
@@ -99,6 +99,7 @@ fn instants(write: &Write<'_>, before: &EdgeState, after: &EdgeState) -> BTreeSe
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} would break at {}: {}", self.edge, self.at, self.broken)
+        let edge = self.edge.replacen(" accepts ", " would reject ", 1);
+        write!(f, "{edge} from {} on: {}", self.at, self.broken)
     }
 }

@@ -1,4 +1,4 @@
-//! What holds and what does not, in words; and the same questions put to a checker that shares no code with ours.
+//! Which edges hold, as text; and a comparison with an independent checker that shares no code.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::fixtures::{day, edge, ids, world};
 use super::*;
 use crate::catalog::Purpose;
 
-/// The verdict on one leaf with its chain and one bundle.
+/// Checks one leaf with its chain against one bundle.
 fn check(certificates: &str, presented: &str, bundle: &str, at: i64, expected: &str) {
     let certificates = world(certificates);
     let get = |ids: Vec<CertificateId>| -> Vec<CertificateFacts> {
@@ -35,18 +35,25 @@ const ROTATION: &str = "
     client new by s#2 days 50 to 120";
 
 #[test]
-fn a_leaf_is_accepted_by_who_trusts_its_signer() {
+fn a_verifier_that_trusts_the_signer_accepts_the_leaf() {
     check(ROTATION, "old by s", "s", 10, "until day 90");
-    check(ROTATION, "old by s", "s#2", 60, "its signer s is not trusted");
+    check(ROTATION, "old by s", "s#2", 60, "its signer s (key s) is not trusted; s (key s#2) is");
     check(ROTATION, "new by s#2", "s + s#2", 60, "until day 120");
-    check(ROTATION, "new by s#2", "s", 60, "its signer s is not trusted");
+    check(ROTATION, "new by s#2", "s", 60, "its signer s (key s#2) is not trusted; s (key s) is");
 }
 
 #[test]
-fn a_bridge_carries_both_ways_and_only_as_long_as_it_lasts() {
+fn a_key_is_shown_by_the_beginning_of_its_hash() {
+    let of = |key: &str| Principal { name: "CN=ca".into(), key: KeyId(key.into()) }.to_string();
+    assert_eq!(of("3f2a1b9c00112233445566778899aabb"), "CN=ca (key 3f2a1b9c)");
+    assert_eq!(of("key of shop/ca@2026-01-01"), "CN=ca (key key of shop/ca@2026-01-01)", "a plan gave it this name");
+}
+
+#[test]
+fn a_cross_certificate_works_in_both_directions_while_it_is_valid() {
     check(ROTATION, "old by s + s by s#2", "s#2", 60, "until day 90");
     check(ROTATION, "new by s#2 + s#2 by s", "s", 60, "until day 100");
-    // In the bundle, the bridge itself is what is trusted.
+    // In a bundle, the cross-certificate itself is trusted.
     check(ROTATION, "old by s", "s by s#2", 60, "until day 90");
 }
 
@@ -71,11 +78,11 @@ fn an_anchor_expires_like_everything_else() {
         client x by s days 0 to 30";
     check(certificates, "x by s", "s", 10, "until day 10");
     check(certificates, "x by s", "s", 11, "its signer s is trusted, but is valid only from 2026-01-01 to 2026-01-11");
-    check(certificates, "x by s", "s", 31, "it is valid from 2026-01-01 to 2026-01-31");
+    check(certificates, "x by s", "s", 31, "it is not valid then, only from 2026-01-01 to 2026-01-31");
 }
 
 #[test]
-fn what_may_not_sign_does_not() {
+fn a_certificate_that_may_not_sign_is_no_issuer() {
     let certificates = "
         ca     top            days 0 to 50, depth 0
         ca     middle by top  days 0 to 50
@@ -91,7 +98,7 @@ fn what_may_not_sign_does_not() {
 }
 
 #[test]
-fn a_server_needs_every_name_under_which_it_is_dialled() {
+fn a_server_needs_every_name_that_clients_connect_to() {
     let certificates = world("server web by s days 0 to 10\nca s days 0 to 10");
     let leaf = certificates.get(&CertificateId("web by s".into())).unwrap();
     let anchor = certificates.get(&CertificateId("s".into())).unwrap();
@@ -105,14 +112,14 @@ fn a_server_needs_every_name_under_which_it_is_dialled() {
     assert_eq!(missing(&["web.test", "a.b.wild.test"]).as_deref(), Some("it is not for the name a.b.wild.test"));
     assert_eq!(missing(&["wild.test"]).as_deref(), Some("it is not for the name wild.test"));
     assert_eq!(missing(&["10.0.0.1"]).as_deref(), Some("it is not for the name 10.0.0.1"));
-    // A client is not dialled.
+    // A client has no host name to match.
     let client = world("client x by s days 0 to 10");
     let leaf = client.get(&CertificateId("x by s".into())).unwrap();
     let need = Need { purpose: Purpose::Client, hosts: &[Host::parse("web.test")], at: day(1) };
     assert!(best_path(leaf, &[], std::slice::from_ref(anchor), &need).is_ok());
 }
 
-/// The verdict on a write at day 60 that turns one edge into another, looking 40 days ahead.
+/// Checks a write on day 60 that changes one edge, with a horizon of 40 days.
 fn check_write(before: (&str, &str), after: (&str, &str), expected: &str) {
     let certificates = world(ROTATION);
     let edge = |(bundles, leaves)| [edge(&certificates, bundles, leaves)];
@@ -121,7 +128,7 @@ fn check_write(before: (&str, &str), after: (&str, &str), expected: &str) {
     let verdict = match prove(&write) {
         Ok(()) => "allowed".to_owned(),
         Err(refusal) => {
-            assert_eq!(refusal.to_string(), format!("edge would break at {}: {}", refusal.at, refusal.broken));
+            assert_eq!(refusal.to_string(), format!("edge from {} on: {}", refusal.at, refusal.broken));
             let number = (0..500).find(|number| day(*number) <= refusal.at && refusal.at < day(*number + 1)).unwrap();
             format!("day {number}: {}", refusal.broken)
         }
@@ -130,79 +137,81 @@ fn check_write(before: (&str, &str), after: (&str, &str), expected: &str) {
 }
 
 #[test]
-fn trust_is_added_before_it_is_used_and_removed_after() {
+fn a_ca_must_be_added_before_its_use_and_removed_after() {
     let (old, new) = ("old by s", "new by s#2");
-    // Adding never hurts, whoever still holds what.
+    // Adding a CA never breaks an edge.
     check_write(("s", old), ("s until day 61 | s + s#2", old), "allowed");
-    // The new leaf while somebody may still hold the old bundle.
+    // The new leaf while a process may hold the old bundle.
     check_write(
         ("s until day 61 | s + s#2", old),
         ("s until day 61 | s + s#2", "old by s until day 61 | new by s#2"),
-        "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted",
+        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is",
     );
     check_write(("s + s#2", old), ("s + s#2", "old by s until day 61 | new by s#2"), "allowed");
-    // Dropping the old signer while somebody may still present the old leaf.
+    // Removing the old signer while a process may present the old leaf.
     check_write(
         ("s + s#2", "old by s until day 61 | new by s#2"),
         ("s + s#2 until day 61 | s#2", "old by s until day 61 | new by s#2"),
-        "day 60: whoever reads [s#2] refuses [old by s]: its signer s is not trusted",
+        "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; s (key s#2) is",
     );
     check_write(("s + s#2", new), ("s + s#2 until day 61 | s#2", new), "allowed");
 }
 
 #[test]
-fn who_goes_back_to_what_some_still_hold_takes_it_from_the_rest() {
-    // The older bundle never accepted the new leaf, so who still holds it loses nothing. The rest would.
+fn going_back_to_an_earlier_bundle_breaks_the_holders_of_the_newer_one() {
+    // The older bundle never accepted the new leaf, so its holders lose nothing. The others would.
     check_write(
         ("s until day 61 | s + s#2", "new by s#2"),
         ("s until day 61 | s + s#2 until day 61 | s", "new by s#2"),
-        "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted",
+        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is",
     );
 }
 
 #[test]
-fn evidence_has_a_word_for_people() {
+fn evidence_has_a_readable_text() {
     let words = [Evidence::Observed, Evidence::Assumed, Evidence::Unknown, Evidence::Never].map(|it| it.to_string());
     assert_eq!(words, ["observed", "assumed", "unknown", "never read again"]);
 }
 
 #[test]
-fn a_version_counts_until_its_last_holder_has_a_newer_one_and_no_longer() {
+fn a_version_counts_until_its_last_holder_has_a_newer_one() {
     let new = "old by s until day 61 | new by s#2";
     let check = |bundles: &str, expected: &str| check_write((bundles, "old by s"), (bundles, new), expected);
     check("s until day 50 | s + s#2", "allowed");
     check("s until day 60 | s + s#2", "allowed");
-    let refused = "day 60: whoever reads [s] refuses [new by s#2]: its signer s is not trusted";
+    let refused =
+        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is";
     check("s until day 61 | s + s#2", refused);
 }
 
 #[test]
-fn a_bridge_makes_the_order_irrelevant() {
+fn a_cross_certificate_makes_the_order_of_writes_irrelevant() {
     let both = "old by s + s by s#2 until day 70 | new by s#2 + s#2 by s";
     check_write(("s", "old by s + s by s#2"), ("s until day 70 | s#2", both), "allowed");
 }
 
 #[test]
-fn what_breaks_only_later_is_refused_now() {
-    // Going back to the old leaf works today, and fails when that leaf ends within the horizon.
+fn a_write_that_breaks_an_edge_later_is_refused_now() {
+    // Going back to the old leaf works today, and fails when that leaf expires within the horizon.
     check_write(
         ("s + s#2", "new by s#2"),
         ("s + s#2", "new by s#2 until day 65 | old by s"),
-        "day 90: whoever reads [s + s#2] refuses [old by s]: it is valid from 2026-01-01T12:00:00Z to 2026-04-01T12:00:00Z",
+        "day 90: a process that holds [s + s#2] rejects [old by s]: it is not valid then, only from 2026-01-01T12:00:00Z to 2026-04-01T12:00:00Z",
     );
 }
 
 #[test]
 fn a_broken_edge_does_not_block_its_repair() {
     check_write(("s", "new by s#2"), ("s until day 61 | s#2", "new by s#2"), "allowed");
-    // While one of its pairs is broken the edge does not hold; but the pair that still works is not given up for it.
+    // While one pair is broken the edge does not hold; but the pair that still holds is kept.
     let leaves = "old by s until day 70 | new by s#2";
-    let refused = "day 60: whoever reads [s#2] refuses [old by s]: its signer s is not trusted";
+    let refused =
+        "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; s (key s#2) is";
     check_write(("s", leaves), ("s until day 61 | s#2", leaves), refused);
     check_write(("s", leaves), ("s until day 61 | s + s#2", leaves), "allowed");
 }
 
-/// An independent checker: trust spreads from the bundle to what it signed, until nothing new is trusted.
+/// An independent checker: trust spreads from the bundle to the CAs that it signed, until no new CA is trusted.
 fn naive_accepts(
     leaf: &CertificateFacts,
     chain: &[&CertificateFacts],
@@ -211,7 +220,7 @@ fn naive_accepts(
 ) -> bool {
     let usable = |it: &CertificateFacts| it.validity.not_before <= at && at <= it.validity.not_after && it.connects;
     let own_anchor = leaf.signed_by.as_ref() == Some(&leaf.subject) && bundle.iter().any(|it| it.id == leaf.id);
-    // Nobody vouches for themselves by another certificate of their own.
+    // A CA does not vouch for itself by another certificate of its own.
     let others = |list: &[&CertificateFacts]| -> Vec<CertificateFacts> {
         list.iter().filter(|it| it.subject != leaf.subject).map(|it| (*it).clone()).collect()
     };
@@ -233,7 +242,7 @@ fn naive_accepts(
     usable(leaf) && (own_anchor || leaf.signed_by.as_ref().is_some_and(|by| trusted.contains(by)))
 }
 
-/// A certificate of few names and keys, so that loops, bridges and coincidences are common.
+/// A certificate with one of few names and keys, so that loops, cross-certificates and coincidences are common.
 fn any_certificate() -> impl Strategy<Value = CertificateFacts> {
     (0..4_usize, 0..4_usize, 0..10_i64, 0..10_i64, any::<bool>(), prop::bool::weighted(0.9), any::<u32>()).prop_map(
         |(subject, signer, from, length, is_ca, connects, id)| {
@@ -270,14 +279,14 @@ proptest! {
         let need = |at| Need { purpose: Purpose::Client, hosts: &[], at };
         let found = best_path(leaf, &chain, &bundle, &need(day(at)));
         prop_assert_eq!(found.is_ok(), naive_accepts(leaf, &chain, &bundle, day(at)), "{:?}", found);
-        // The end that the path promises is its last second, and no later day is better from here on by this path alone.
+        // The end of the path is its last second, and this path alone is valid on no later day.
         if let Ok(until) = found {
             prop_assert!(naive_accepts(leaf, &chain, &bundle, until));
         }
     }
 
     #[test]
-    fn nothing_that_is_proved_breaks_what_held(
+    fn a_proved_write_breaks_no_edge_that_held(
         certificates in prop::collection::vec(any_certificate(), 4..9),
         before in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
         after in prop::collection::vec(any::<prop::sample::Index>(), 1..4),
@@ -308,12 +317,12 @@ proptest! {
                 naive_accepts(&certificates[0], &[], &bundle, at)
             })
         };
-        // Every quarter of a day: finer than anything that happens here.
+        // Every quarter of a day: finer than any event here.
         let times = (0..28).map(|quarter| now + jiff::SignedDuration::from_hours(6 * quarter));
         let breaks = times.filter(|at| *at <= horizon).any(|at| holds(&old[0], at) && !holds(&new[0], at));
         match prove(&write) {
             Ok(()) => prop_assert!(!breaks),
-            // Nor is anything refused that would have been fine.
+            // And no safe write is refused.
             Err(refusal) => {
                 prop_assert!(holds(&old[0], refusal.at) && !holds(&new[0], refusal.at), "{}", refusal);
                 prop_assert!(now <= refusal.at && refusal.at <= horizon);

@@ -1,4 +1,4 @@
-//! Writes objects: only in the version that was decided about, and without touching what others put there.
+//! Writes Secrets and ConfigMaps, only in the resource version that the planner saw. Data and metadata of other writers stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,53 +9,53 @@ use kube_client::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube_client::{Api, Error};
 use perennial_api::annotations::{STAGED_FOR, STAGED_UID};
 use perennial_core::catalog::ObjectName;
-use perennial_core::rules::Observed;
+use perennial_core::clocks::shifted;
+use perennial_core::description::SecretType;
+use perennial_core::plan::Step;
+use perennial_core::snapshot::Observed;
 
 use super::{ActError, Actor};
 use crate::objects::{ObjectRef, Objects};
 use crate::observe::{Observation, Trouble};
 use crate::{FIELD_MANAGER, brief};
 
-/// The type of a Secret with a certificate and its key.
-pub(crate) const TLS: &str = "kubernetes.io/tls";
-/// The type of a Secret with anything in it.
-pub(super) const OPAQUE: &str = "Opaque";
-
-/// The label of Secrets that stand in for one that is being replaced.
+/// The label of staged Secrets. A staged Secret holds the content of a Secret that Perennial deletes and creates again.
 const STAGED: &str = "perennial.dev/staged";
 
-/// Whoever replaces a Secret has deleted it by then, or never will: a server gives up a request after a minute. A copy that stayed
-/// would bring back a key that somebody destroys later by deleting its Secret.
+/// The age at which a staged Secret is of no use while its target still exists.
+///
+/// By then, the operator that staged it has deleted the target or never will: a server ends a request after a minute. A staged Secret
+/// that stays would restore a key that a person destroys later by deleting the target.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
-/// Replacements of Secrets that may have been interrupted and are not finished.
+/// Replacements of Secrets that may have been interrupted and are not complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Unfinished {
-    /// Namespaces in which nobody could look, and why.
+    /// Namespaces whose staged Secrets could not be listed, and why.
     namespaces: BTreeMap<String, String>,
-    /// Secrets that stand in another, and why they do still.
+    /// Targets that could not be created from their staged Secret, and why.
     secrets: BTreeMap<ObjectName, String>,
-    /// Secrets that are there, and of which there is a copy that somebody may be about to need. Nothing is wrong with that yet.
+    /// Targets that exist and have a young staged Secret, which another replica may be about to use.
     copied: BTreeSet<ObjectName>,
 }
 
-/// What became of a replacement that may have been interrupted.
+/// The result of completing an interrupted replacement.
 enum Finished {
-    /// The Secret was made again.
+    /// The target was created again.
     Restored,
-    /// It was there, and its copy went.
+    /// The target exists; the staged Secret was deleted.
     Dropped,
-    /// It is there, and whoever replaces it may be at it.
+    /// The target exists, and another replica may be replacing it now.
     Left,
 }
 
 impl Unfinished {
-    /// Whether there are none.
+    /// True if no replacement is incomplete.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty() && self.secrets.is_empty() && self.copied.is_empty()
     }
 
-    /// A Secret that seems to be absent may stand in another: then it is not known what is there.
+    /// Marks absent Secrets as unknown if a staged Secret may hold their content, and reports the failed replacements.
     pub fn hide(&self, observation: &mut Observation) {
         for (slot, found) in observation.snapshot.secrets.iter_mut().filter(|(_, found)| **found == Observed::Absent) {
             let why = self.namespaces.get(slot.namespace()).or_else(|| self.secrets.get(&slot.object()));
@@ -63,31 +63,39 @@ impl Unfinished {
             *found = Observed::Unknown { why: format!("a replacement may have been interrupted: {why}") };
         }
         let spaces = self.namespaces.iter();
-        let spaces = spaces.map(|(space, why)| Trouble::new(space, format!("Secrets in {space}: {why}")));
-        let secrets = self
-            .secrets
-            .iter()
-            .map(|(name, why)| Trouble::new(&name.namespace, format!("Secret {name}: its replacement failed: {why}")));
+        let spaces = spaces
+            .map(|(space, why)| Trouble::new(space, format!("failed to list the staged Secrets in {space}: {why}")));
+        let secrets = self.secrets.iter().map(|(name, why)| {
+            Trouble::new(&name.namespace, format!("failed to create Secret {name} again after its deletion: {why}"))
+        });
         observation.troubles.extend(spaces.chain(secrets));
     }
 }
 
 impl Actor {
-    /// A Secret as it is now, if it is as it was looked at; none where there was none.
+    /// Reads a Secret, and fails if it has changed since the observation. None if there was no Secret.
     pub(super) async fn current_secret(
         &self,
-        objects: &Objects,
+        observation: &mut Observation,
         object: &ObjectRef,
     ) -> Result<Option<Secret>, ActError> {
-        let Some(seen) = objects.get(object) else { return Ok(None) };
-        let secret = self.read_secret(object).await?;
+        let read = observation.read.take().map(|read| read.0);
+        let Some(seen) = observation.objects.get(object) else { return Ok(None) };
+        let is_it = |read: &Secret| {
+            let ObjectMeta { namespace, name, .. } = &read.metadata;
+            (namespace.as_ref(), name.as_ref()) == (Some(&object.name.namespace), Some(&object.name.name))
+        };
+        let secret = match read.filter(is_it) {
+            Some(read) => read,
+            None => self.read_secret(object).await?,
+        };
         if secret.metadata.resource_version.as_ref() != Some(&seen.resource_version) {
             return Err(ActError::Changed { object: object.clone() });
         }
         Ok(Some(secret))
     }
 
-    /// A ConfigMap as it is now, if it is as it was looked at; none where there was none.
+    /// Reads a ConfigMap, and fails if it has changed since the observation. None if there was no ConfigMap.
     pub(super) async fn current_config_map(
         &self,
         objects: &Objects,
@@ -101,15 +109,16 @@ impl Actor {
         Ok(Some(map))
     }
 
-    /// Writes a Secret in place of what was found there. Says whether it was not there before.
+    /// Creates or updates a Secret. Returns true if it did not exist.
     pub(super) async fn put_secret(
         &self,
         objects: &mut Objects,
         object: &ObjectRef,
         current: Option<Secret>,
-        type_: &str,
+        step: &Step,
         change: impl FnOnce(&mut Secret),
     ) -> Result<bool, ActError> {
+        let type_ = step.description.secret_type.unwrap_or(SecretType::Opaque).as_str();
         let api = Api::<Secret>::namespaced(self.client.clone(), &object.name.namespace);
         let failed = |error| refused(object, error);
         let (written, created) = match current {
@@ -125,7 +134,7 @@ impl Actor {
                     (api.replace(&object.name.name, &parameters(), &secret).await.map_err(failed)?, false)
                 } else {
                     secret.type_ = Some(type_.to_owned());
-                    (self.replace_whole(&api, object, secret).await?, false)
+                    (self.delete_and_create(&api, object, secret).await?, false)
                 }
             }
         };
@@ -133,7 +142,7 @@ impl Actor {
         Ok(created)
     }
 
-    /// Writes a ConfigMap in place of what was found there. Says whether it was not there before.
+    /// Creates or updates a ConfigMap. Returns true if it did not exist.
     pub(super) async fn put_config_map(
         &self,
         objects: &mut Objects,
@@ -159,11 +168,13 @@ impl Actor {
         Api::namespaced(self.client.clone(), &object.name.namespace)
     }
 
-    /// The type of a Secret cannot be changed, so it is deleted and made again. Its content stands in another Secret
-    /// meanwhile: whatever happens between the two, [`Actor::finish_replacements`] can go on from there.
-    async fn replace_whole(&self, api: &Api<Secret>, object: &ObjectRef, new: Secret) -> Result<Secret, ActError> {
+    /// Deletes a Secret and creates it again with another type, because the type of a Secret is immutable.
+    ///
+    /// A staged Secret holds the content meanwhile. If the operator stops between the two writes, [`Actor::finish_replacements`] completes
+    /// the replacement.
+    async fn delete_and_create(&self, api: &Api<Secret>, object: &ObjectRef, new: Secret) -> Result<Secret, ActError> {
         let failed = |error| refused(object, error);
-        // Somebody else decides when it goes, and meanwhile nothing can take its place.
+        // Until another controller removes the finalizers, no object of this name can be created.
         if new.metadata.deletion_timestamp.is_some()
             || new.metadata.finalizers.as_ref().is_some_and(|it| !it.is_empty())
         {
@@ -173,7 +184,7 @@ impl Actor {
             Preconditions { uid: new.metadata.uid.clone(), resource_version: new.metadata.resource_version.clone() };
         let uid = new.metadata.uid.clone().unwrap_or_default();
         let staged_name = format!("{}-staged", object.name.name);
-        let new = Secret { metadata: fresh(new.metadata), ..new };
+        let new = Secret { metadata: metadata_of_successor(new.metadata), ..new };
         let mut staged =
             Secret { metadata: ObjectMeta { name: Some(staged_name.clone()), ..new.metadata.clone() }, ..new.clone() };
         let annotations = staged.metadata.annotations.get_or_insert_default();
@@ -181,7 +192,7 @@ impl Actor {
         annotations.insert(STAGED_UID.to_owned(), uid);
         staged.metadata.labels.get_or_insert_default().insert(STAGED.to_owned(), "true".to_owned());
         let staged = match api.create(&parameters(), &staged).await {
-            // Left from an attempt that was refused: the object itself is still there, so this is of no use any more.
+            // A failed attempt left this staged Secret. The target still exists, so the staged Secret is of no use.
             Err(Error::Api(status)) if status.is_already_exists() => {
                 let left = api.get(&staged_name).await.map_err(failed)?;
                 if staged_for(&left) != Some(&object.name.name) {
@@ -195,7 +206,7 @@ impl Actor {
         };
         let exactly = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         if let Err(error) = api.delete(&object.name.name, &exactly).await {
-            // It was not we who deleted it, so the copy must not bring it back. Where the answer may have been lost, it is needed.
+            // If another client deleted the target, the staged Secret must not restore it. If the answer was lost, it is needed.
             if is_refusal(&error) {
                 self.drop_staged(api, &staged).await.map_err(failed)?;
             }
@@ -206,8 +217,9 @@ impl Actor {
         Ok(written)
     }
 
-    /// Finishes what was interrupted while a Secret was replaced, in these namespaces. Says what was made again, and what could
-    /// not be.
+    /// Completes interrupted replacements of Secrets in these namespaces.
+    ///
+    /// Returns the Secrets that it created again, and the replacements that are still incomplete.
     pub async fn finish_replacements(&self, namespaces: BTreeSet<&str>) -> (Vec<ObjectRef>, Unfinished) {
         let (mut finished, mut unfinished) = (Vec::new(), Unfinished::default());
         for namespace in namespaces {
@@ -233,7 +245,7 @@ impl Actor {
         (finished, unfinished)
     }
 
-    /// Finishes one.
+    /// Completes one replacement.
     async fn finish_replacement(
         &self,
         api: &Api<Secret>,
@@ -242,12 +254,12 @@ impl Actor {
     ) -> Result<Finished, Error> {
         let target = api.get_opt(&name.name).await?;
         let uid = staged.metadata.annotations.as_ref().and_then(|it| it.get(STAGED_UID));
-        // It was not deleted yet.
+        // The target is not deleted yet.
         if target.as_ref().is_some_and(|target| target.metadata.uid.as_ref() == uid) && !self.is_abandoned(staged) {
             return Ok(Finished::Left);
         }
         if target.is_none() {
-            let mut new = Secret { metadata: fresh(staged.metadata.clone()), ..staged.clone() };
+            let mut new = Secret { metadata: metadata_of_successor(staged.metadata.clone()), ..staged.clone() };
             new.metadata.name = Some(name.name.clone());
             let annotations = new.metadata.annotations.get_or_insert_default();
             annotations.remove(STAGED_FOR);
@@ -259,10 +271,10 @@ impl Actor {
         Ok(if target.is_none() { Finished::Restored } else { Finished::Dropped })
     }
 
-    /// Whether nobody can be about to delete what this is a copy of.
+    /// True if no replica can still be about to delete the target of this staged Secret.
     fn is_abandoned(&self, staged: &Secret) -> bool {
         let made = staged.metadata.creation_timestamp.as_ref();
-        made.is_none_or(|made| made.0 + ABANDONED_AFTER <= (self.clock)())
+        made.is_none_or(|made| shifted(made.0, ABANDONED_AFTER) <= (self.clock)())
     }
 
     async fn drop_staged(&self, api: &Api<Secret>, staged: &Secret) -> Result<(), Error> {
@@ -276,7 +288,7 @@ impl Actor {
     }
 }
 
-/// The name of the Secret that another stands in for.
+/// Returns the name of the target of a staged Secret.
 fn staged_for(staged: &Secret) -> Option<&String> {
     staged.metadata.labels.as_ref()?.get(STAGED)?;
     staged.metadata.annotations.as_ref()?.get(STAGED_FOR)
@@ -290,8 +302,8 @@ fn named(name: &ObjectName) -> ObjectMeta {
     ObjectMeta { name: Some(name.name.clone()), namespace: Some(name.namespace.clone()), ..ObjectMeta::default() }
 }
 
-/// What a new object takes over from an old one.
-fn fresh(old: ObjectMeta) -> ObjectMeta {
+/// Returns the metadata of a new object that replaces this one.
+fn metadata_of_successor(old: ObjectMeta) -> ObjectMeta {
     ObjectMeta {
         name: old.name,
         namespace: old.namespace,
@@ -303,12 +315,12 @@ fn fresh(old: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Whether a server says no, and so did nothing: not where it may only have failed to say that it did.
+/// True if the server rejected the request, so nothing was written. False if only the answer may be lost.
 fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Api(status) if (400..500).contains(&status.code) && status.code != 408)
 }
 
-/// Somebody was faster, or the server does not take it.
+/// Returns the error of a rejected write: another client was faster, or the server does not accept the object.
 fn refused(object: &ObjectRef, error: Error) -> ActError {
     match error {
         Error::Api(status) if status.is_conflict() || status.is_already_exists() || is_gone(&status) => {
@@ -318,7 +330,7 @@ fn refused(object: &ObjectRef, error: Error) -> ActError {
     }
 }
 
-/// A namespace that is not there is no conflict: nobody will be faster in it.
+/// True if the object is gone, which is a conflict. A missing namespace is none.
 fn is_gone(status: &kube_client::core::Status) -> bool {
     let kind = status.details.as_ref().map(|details| details.kind.as_str());
     status.is_not_found() && kind != Some("namespaces")

@@ -1,32 +1,33 @@
-//! What a pod has of Secrets and ConfigMaps, and since when.
+//! Parses a pod: the Secrets and ConfigMaps that each container uses, and since when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, ContainerStatus, EnvFromSource, EnvVar, Pod as KubePod, PodSpec, PodStatus, Volume,
     VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
+use perennial_core::clocks::shifted;
 use perennial_core::consumers::{Kind, Owner, Pod, Use, Way};
 
-use super::Door;
+use super::Endpoint;
 
-/// How kubelet marks what it has from a file.
+/// The annotation of a mirror pod, which the kubelet creates for a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// How the volumes begin in which a server puts the token of a service account.
+/// The prefix of the volumes with service account tokens.
 const TOKEN_VOLUME: &str = "kube-api-access-";
 
-/// A pod as decisions see it, and where it can be asked; none for one that has done its work.
-pub(super) fn read(pod: KubePod) -> Option<(Pod, Door)> {
+/// Returns a pod and its endpoint; none if the pod has completed.
+pub(super) fn read(pod: KubePod) -> Option<(Pod, Endpoint)> {
     let (metadata, spec, status) = (pod.metadata, pod.spec?, pod.status.unwrap_or_default());
     if is_over(&status) {
         return None;
     }
     let (owner, is_ready) = (owner(&metadata), is_ready(&status));
     let uses = uses(&spec, &status);
-    let door = door(&spec, &status);
+    let endpoint = endpoint(&spec, &status);
     let pod = Pod {
         object: ObjectName { namespace: metadata.namespace?, name: metadata.name? },
         uid: metadata.uid.unwrap_or_default(),
@@ -36,7 +37,7 @@ pub(super) fn read(pod: KubePod) -> Option<(Pod, Door)> {
         is_ready,
         uses,
     };
-    Some((pod, door))
+    Some((pod, endpoint))
 }
 
 fn is_over(status: &PodStatus) -> bool {
@@ -48,7 +49,7 @@ fn is_ready(status: &PodStatus) -> bool {
     conditions.any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
-/// How many of a controller's pods do their work, or have done it, is counted by these.
+/// Returns a pod with its readiness, to count the ready or completed pods of a controller.
 pub(super) fn readiness(pod: KubePod) -> Option<Pod> {
     let (metadata, status) = (pod.metadata, pod.status.unwrap_or_default());
     Some(Pod {
@@ -76,16 +77,16 @@ fn owner(metadata: &ObjectMeta) -> Owner {
     }
 }
 
-fn door(spec: &PodSpec, status: &PodStatus) -> Door {
+fn endpoint(spec: &PodSpec, status: &PodStatus) -> Endpoint {
     let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let is_tcp = |port: &&ContainerPort| port.protocol.as_deref().is_none_or(|it| it == "TCP");
     let ports = containers.flat_map(|it| it.ports.iter().flatten()).filter(is_tcp);
     let ports: BTreeSet<u16> = ports.filter_map(|it| u16::try_from(it.container_port).ok()).collect();
     let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
-    Door { address, ports: ports.into_iter().collect() }
+    Endpoint { address, ports: ports.into_iter().collect() }
 }
 
-/// What a container has, whatever kind of container it is.
+/// The parts that all kinds of container have.
 struct Parts<'p> {
     name: &'p str,
     mounts: &'p [VolumeMount],
@@ -99,7 +100,7 @@ fn uses(spec: &PodSpec, status: &PodStatus) -> Vec<Use> {
     let fallback = status.start_time.as_ref().map(|it| it.0);
     let mut uses = Vec::new();
     let mut add = |parts: &Parts<'_>, statuses: Option<&Vec<ContainerStatus>>| {
-        let (began_at, is_over) = life(parts.name, statuses, fallback);
+        let (began_at, is_over) = started_and_ended(parts.name, statuses, fallback);
         let used = mounted(parts, &volumes).into_iter().chain(referenced(parts));
         uses.extend(used.map(|(kind, name, way)| {
             let (name, container) = (name.to_owned(), parts.name.to_owned());
@@ -133,7 +134,7 @@ fn parts(container: &Container) -> Parts<'_> {
     }
 }
 
-/// The Secrets and ConfigMaps in a volume.
+/// Returns the Secrets and ConfigMaps in a volume.
 fn content(volume: &Volume) -> Vec<(Kind, &str)> {
     let mut content = Vec::new();
     let secret = volume.secret.as_ref().and_then(|it| it.secret_name.as_deref());
@@ -175,12 +176,24 @@ fn referenced<'p>(parts: &Parts<'p>) -> Vec<(Kind, &'p str, Way)> {
     names.into_iter().map(|(kind, name)| (kind, name, Way::Environment)).collect()
 }
 
-/// When a container began, and whether it has ended. One that waits to begin again reads what is there then.
-fn life(name: &str, statuses: Option<&Vec<ContainerStatus>>, fallback: Option<Timestamp>) -> (Option<Timestamp>, bool) {
+/// How long the kubelet may take to update the files of a volume.
+const KUBELET_SYNC: SignedDuration = SignedDuration::from_mins(2);
+
+/// Returns when a container started, and whether it has ended.
+///
+/// A container that waits to start has no start time: it will read the current content.
+fn started_and_ended(
+    name: &str,
+    statuses: Option<&Vec<ContainerStatus>>,
+    fallback: Option<Timestamp>,
+) -> (Option<Timestamp>, bool) {
     let Some(status) = statuses.into_iter().flatten().find(|it| it.name == name) else { return (fallback, false) };
     let Some(state) = &status.state else { return (fallback, false) };
     if let Some(running) = &state.running {
-        return (running.started_at.as_ref().map(|it| it.0).or(fallback), false);
+        let began = running.started_at.as_ref().map(|it| it.0).or(fallback);
+        // A container that restarts in the same pod reads the files that the kubelet wrote last, which may be a little older.
+        let reads_from = |began| shifted(began, -KUBELET_SYNC).max(fallback.unwrap_or(began).min(began));
+        return (if 0 < status.restart_count { began.map(reads_from) } else { began }, false);
     }
     match &state.terminated {
         Some(ended) => (ended.started_at.as_ref().map(|it| it.0).or(fallback), true),
@@ -194,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(metadata: Value, spec: &Value, status: &Value) -> Option<(Pod, Door)> {
+    fn pod(metadata: Value, spec: &Value, status: &Value) -> Option<(Pod, Endpoint)> {
         let mut metadata = metadata;
         metadata["name"] = json!("web");
         metadata["namespace"] = json!("shop");
@@ -212,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_found_that_a_container_has() {
+    fn all_uses_of_a_container_are_found() {
         let volumes = json!([
             {"name": "tls", "secret": {"secretName": "web-tls"}},
             {"name": "trust", "configMap": {"name": "bundle"}},
@@ -266,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn each_container_began_when_it_did() {
+    fn each_container_has_its_own_start_time() {
         let container = |name: &str| json!({"name": name, "envFrom": [{"secretRef": {"name": "web-tls"}}]});
         let spec = json!({
             "initContainers": [container("first"), container("proxy")],
@@ -304,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_it_again_is_told_by_its_controller() {
+    fn owner_of_a_pod_is_its_controller_or_its_node() {
         let spec = json!({"containers": []});
         let owner = |metadata: Value| pod(metadata, &spec, &json!({})).unwrap().0.owner.to_string();
         let reference = |kind: &str, controller: Value| json!({"apiVersion": "v1", "kind": kind, "name": "it", "uid": "1", "controller": controller});
@@ -323,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_where_it_listens() {
+    fn endpoint_has_all_tcp_ports_of_the_pod() {
         let port = |number: i32, protocol: Value| json!({"containerPort": number, "protocol": protocol});
         let spec = json!({
             "containers": [
@@ -332,7 +345,7 @@ mod tests {
             ],
             "initContainers": [{"name": "proxy", "ports": [port(9443, json!("TCP"))]}],
         });
-        let (_, door) = pod(json!({}), &spec, &json!({"podIP": "fd00::7"})).unwrap();
-        assert_eq!(door, Door { address: Some("fd00::7".parse().unwrap()), ports: vec![443, 8443, 9443] });
+        let (_, endpoint) = pod(json!({}), &spec, &json!({"podIP": "fd00::7"})).unwrap();
+        assert_eq!(endpoint, Endpoint { address: Some("fd00::7".parse().unwrap()), ports: vec![443, 8443, 9443] });
     }
 }

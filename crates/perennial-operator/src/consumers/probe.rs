@@ -1,7 +1,6 @@
-//! Asks pods for the certificate that they serve, and compares it with what stands in the Secret.
+//! Connects to pods, and compares the certificate that each serves with the certificate in its Secret.
 //!
-//! Nothing is verified: whoever answers is only looked at. The Secret must be read for that, as a whole; of what comes, only the
-//! certificate is kept, and the key is not even looked at.
+//! The probe does not verify the certificate. It has to request the whole Secret, but parses only the certificate, not the private key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,20 +26,20 @@ use serde::Deserialize;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Door;
+use super::Endpoint;
 use crate::brief;
 use crate::pass::Clock;
 
-/// How long a pod has to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How many are asked at once.
+/// The time limit for a handshake with a pod.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How many pods are probed at once.
 const AT_ONCE: usize = 32;
 
-/// What pods serve, by pod and name of the Secret: of those that have a serving certificate.
+/// Returns the certificates that pods serve, by pod and name of the Secret, for pods that use a serving certificate.
 pub async fn probe(
     client: &Client,
     consumers: &[Consumer<'_>],
-    doors: &BTreeMap<ObjectName, Door>,
+    endpoints: &BTreeMap<ObjectName, Endpoint>,
     clock: &Clock,
 ) -> BTreeMap<(ObjectName, String), Served> {
     let held = consumers.iter().flat_map(|it| it.held.iter().map(|held| (it.pod, held)));
@@ -54,7 +53,7 @@ pub async fn probe(
         let found = match &current[&held.source.object] {
             Ok(current) => {
                 let service = format!("{}.{namespace}.svc", held.source.service.as_deref().unwrap_or_default());
-                served(current, &answers(doors.get(&pod.object), &service, clock).await)
+                served(current, &answers(endpoints.get(&pod.object), &service, clock).await)
             }
             Err(why) => Served::Nothing { why: why.clone() },
         };
@@ -63,9 +62,9 @@ pub async fn probe(
     stream::iter(probes).buffer_unordered(AT_ONCE).collect().await
 }
 
-/// What every port of a pod answers to who asks for this name.
-async fn answers(door: Option<&Door>, name: &str, clock: &Clock) -> Vec<Result<Leaf, String>> {
-    let Some(Door { address: Some(address), ports }) = door else {
+/// Returns the certificate that each port of a pod serves for this name, or why there is none.
+async fn answers(endpoint: Option<&Endpoint>, name: &str, clock: &Clock) -> Vec<Result<Leaf, String>> {
+    let Some(Endpoint { address: Some(address), ports }) = endpoint else {
         return vec![Err("the pod has no address".to_owned())];
     };
     if ports.is_empty() {
@@ -77,9 +76,9 @@ async fn answers(door: Option<&Door>, name: &str, clock: &Clock) -> Vec<Result<L
     futures_util::future::join_all(asked).await
 }
 
-/// The certificate in a Secret.
+/// Returns the certificate in a Secret.
 async fn current(client: &Client, secret: &ObjectName) -> Result<Leaf, String> {
-    /// A Secret without its key.
+    /// A Secret without its private key.
     #[derive(Deserialize)]
     struct Public {
         #[serde(default)]
@@ -94,9 +93,9 @@ async fn current(client: &Client, secret: &ObjectName) -> Result<Leaf, String> {
     let path = format!("{}/{}", Secret::url_path(&(), Some(&secret.namespace)), secret.name);
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| failed(&error.to_string()))?;
     let found: Public = client.request(request).await.map_err(|error| failed(&brief(&error)))?;
-    let pem = found.data.certificate.ok_or_else(|| failed("it has no tls.crt"))?;
+    let pem = found.data.certificate.ok_or_else(|| failed("data key tls.crt is missing"))?;
     let first = read_certificates(&pem.0).ok().and_then(|all| all.into_iter().next());
-    first.map(|it| leaf(&it)).ok_or_else(|| failed("tls.crt is no certificate"))
+    first.map(|it| leaf(&it)).ok_or_else(|| failed("tls.crt has no readable certificate"))
 }
 
 fn leaf(certificate: &Certificate) -> Leaf {
@@ -106,45 +105,45 @@ fn leaf(certificate: &Certificate) -> Leaf {
     Leaf { fingerprint: facts.fingerprint_hex(), names, not_after: facts.validity.not_after }
 }
 
-/// What is served here to who asks for this name, or why nothing is.
+/// Returns the certificate that a port serves for this name, or why there is none.
 async fn ask(address: IpAddr, port: u16, name: &str, clock: &Clock) -> Result<Leaf, String> {
-    let look = Arc::new(Look { leaf: Mutex::new(None), provider: Arc::new(default_provider()) });
+    let look = Arc::new(RecordingVerifier { leaf: Mutex::new(None), provider: Arc::new(default_provider()) });
     let config = ClientConfig::builder_with_details(look.provider.clone(), Arc::new(Now(clock.clone())))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .dangerous()
         .with_custom_certificate_verifier(look.clone())
         .with_no_client_auth();
-    // A name that is too long for DNS is not asked for by anybody.
+    // No client can use a name that is too long for DNS.
     let name = ServerName::try_from(name.to_owned()).unwrap_or(ServerName::IpAddress(address.into()));
     let talk = async {
         let socket = TcpStream::connect(SocketAddr::new(address, port)).await?;
         TlsConnector::from(Arc::new(config)).connect(name, socket).await.map(drop)
     };
-    let talked = tokio::time::timeout(PATIENCE, talk).await;
-    // Whoever wants a certificate from us, too, has shown theirs by then.
+    let talked = tokio::time::timeout(TIMEOUT, talk).await;
+    // A server that requires a client certificate has sent its own by then.
     let seen = look.leaf.lock().unwrap_or_else(PoisonError::into_inner).take();
     match (seen, talked) {
         (Some(der), _) => {
             let read = Certificate::from_der(&der);
-            read.map(|it| leaf(&it)).map_err(|_| "it serves something that is no certificate".to_owned())
+            read.map(|it| leaf(&it)).map_err(|_| "the served certificate cannot be parsed".to_owned())
         }
-        (None, Err(_)) => Err(format!("no answer within {} seconds", PATIENCE.as_secs())),
+        (None, Err(_)) => Err(format!("no answer within {} seconds", TIMEOUT.as_secs())),
         (None, Ok(Err(error))) if error.get_ref().is_some_and(|it| it.is::<rustls::Error>()) => {
             Err(format!("no TLS: {error}"))
         }
         (None, Ok(Err(error))) => Err(error.to_string()),
-        (None, Ok(Ok(()))) => Err("it serves no certificate".to_owned()),
+        (None, Ok(Ok(()))) => Err("the handshake had no certificate".to_owned()),
     }
 }
 
-/// Looks at what is served, and takes everything.
-struct Look {
+/// Records the served certificate, and accepts every certificate.
+struct RecordingVerifier {
     leaf: Mutex<Option<Vec<u8>>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Look {
+impl ServerCertVerifier for RecordingVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -180,9 +179,9 @@ impl ServerCertVerifier for Look {
     }
 }
 
-impl fmt::Debug for Look {
+impl fmt::Debug for RecordingVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Look")
+        f.write_str("RecordingVerifier")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Evicts pods so that they are made again: within their budgets, and of each controller one at a time.
+//! Evicts pods so that their controllers create them again: within their disruption budgets, and one pod of each controller at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,46 +14,46 @@ use tokio::time::Instant;
 use super::{api, pages, pods};
 use crate::brief;
 
-/// How patiently pods are evicted.
+/// The timing of evictions.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// How long to wait before it is tried again.
+pub struct EvictionTiming {
+    /// The pause before a retry.
     pub pause: Duration,
-    /// After which time without any eviction the rest is left.
-    pub at_most: Duration,
+    /// The time without an eviction after which the remaining pods stay.
+    pub give_up_after: Duration,
 }
 
-/// What becomes of a pod.
+/// The result for a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was evicted.
+    /// The pod was evicted.
     Evicted,
-    /// It was gone before.
+    /// The pod was gone before the eviction.
     Gone,
-    /// It is waited for: why. Told again when that is another reason.
+    /// The pod is not evicted yet, for this reason. Reported again if the reason changes.
     Waits(String),
-    /// It stays: why.
+    /// The pod is not evicted, for this reason.
     Stays(String),
 }
 
-/// Evicts them, and tells what becomes of each.
+/// Evicts pods, and calls `report` with the result for each.
 ///
-/// A client that comes back by itself where a server says "too many requests" would do so for minutes where a budget says no, and
-/// nobody would know for what it waits: it should not (`default_retry` of its configuration).
-pub async fn restart(client: &Client, chosen: &[&Pod], patience: Patience, mut tell: impl FnMut(&Pod, &Outcome)) {
+/// `client` must not retry by itself after the status "too many requests" (`default_retry` of its configuration). A disruption budget
+/// answers with this status, and such a client would wait for minutes without a message.
+pub async fn restart(client: &Client, chosen: &[&Pod], timing: EvictionTiming, mut report: impl FnMut(&Pod, &Outcome)) {
     let mut waiting: Vec<&Pod> = chosen.to_vec();
     let mut ready_before: Option<BTreeMap<String, usize>> = None;
-    let mut told: BTreeMap<&str, String> = BTreeMap::new();
-    let mut give_up_at = Instant::now() + patience.at_most;
+    let mut reported: BTreeMap<&str, String> = BTreeMap::new();
+    let mut give_up_at = Instant::now() + timing.give_up_after;
     while !waiting.is_empty() {
-        let mut trouble = None;
-        match look(client, &waiting).await {
+        let mut failure = None;
+        match list_pods(client, &waiting).await {
             Ok(now) => {
                 let there: BTreeSet<&str> = now.iter().filter(|it| !it.is_ending).map(|it| it.uid.as_str()).collect();
                 waiting.retain(|pod| {
                     let is_there = there.contains(pod.uid.as_str());
                     if !is_there {
-                        tell(pod, &Outcome::Gone);
+                        report(pod, &Outcome::Gone);
                     }
                     is_there
                 });
@@ -62,46 +62,51 @@ pub async fn restart(client: &Client, chosen: &[&Pod], patience: Patience, mut t
                 for pod in may_go(&waiting, before, &ready_now) {
                     let outcome = evict(client, pod).await;
                     if let Outcome::Waits(why) = outcome {
-                        wait(pod, why, &mut told, &mut tell);
+                        wait(pod, why, &mut reported, &mut report);
                         continue;
                     }
-                    tell(pod, &outcome);
-                    give_up_at = Instant::now() + patience.at_most;
+                    report(pod, &outcome);
+                    give_up_at = Instant::now() + timing.give_up_after;
                     waiting.retain(|it| it.uid != pod.uid);
                 }
             }
-            Err(error) => trouble = Some(format!("cannot look at pods: {}", brief(&error))),
+            Err(error) => failure = Some(format!("failed to list the pods: {}", brief(&error))),
         }
         for pod in &waiting {
-            match &trouble {
-                Some(why) => wait(pod, why.clone(), &mut told, &mut tell),
-                None if told.contains_key(pod.uid.as_str()) => {}
-                None => wait(pod, format!("others of {} go first", pod.owner), &mut told, &mut tell),
+            match &failure {
+                Some(why) => wait(pod, why.clone(), &mut reported, &mut report),
+                None if reported.contains_key(pod.uid.as_str()) => {}
+                None => wait(pod, format!("other pods of {} are evicted first", pod.owner), &mut reported, &mut report),
             }
         }
         if !waiting.is_empty() {
-            if Instant::now() + patience.pause > give_up_at {
+            if Instant::now() + timing.pause > give_up_at {
                 break;
             }
-            tokio::time::sleep(patience.pause).await;
+            tokio::time::sleep(timing.pause).await;
         }
     }
     for pod in waiting {
-        let why = told.remove(pod.uid.as_str()).unwrap_or_default();
-        tell(pod, &Outcome::Stays(why));
+        let why = reported.remove(pod.uid.as_str()).unwrap_or_default();
+        report(pod, &Outcome::Stays(why));
     }
 }
 
-/// Notes why a pod waits, and tells it where that is new.
-fn wait<'p>(pod: &'p Pod, why: String, told: &mut BTreeMap<&'p str, String>, tell: &mut impl FnMut(&Pod, &Outcome)) {
-    if told.get(pod.uid.as_str()) != Some(&why) {
-        tell(pod, &Outcome::Waits(why.clone()));
-        told.insert(&pod.uid, why);
+/// Reports why a pod waits, if the reason is new.
+fn wait<'p>(
+    pod: &'p Pod,
+    why: String,
+    reported: &mut BTreeMap<&'p str, String>,
+    report: &mut impl FnMut(&Pod, &Outcome),
+) {
+    if reported.get(pod.uid.as_str()) != Some(&why) {
+        report(pod, &Outcome::Waits(why.clone()));
+        reported.insert(&pod.uid, why);
     }
 }
 
-/// The pods of all namespaces in which somebody waits.
-async fn look(client: &Client, waiting: &[&Pod]) -> Result<Vec<Pod>, Error> {
+/// Returns the pods of all namespaces with waiting pods.
+async fn list_pods(client: &Client, waiting: &[&Pod]) -> Result<Vec<Pod>, Error> {
     let namespaces: BTreeSet<&str> = waiting.iter().map(|pod| pod.object.namespace.as_str()).collect();
     let mut found = Vec::new();
     for namespace in namespaces {
@@ -111,14 +116,14 @@ async fn look(client: &Client, waiting: &[&Pod]) -> Result<Vec<Pod>, Error> {
     Ok(found)
 }
 
-/// Asks for the end of this very pod, which its budgets allow or not.
+/// Evicts a pod, if its disruption budgets allow it.
 async fn evict(client: &Client, pod: &Pod) -> Outcome {
     let api = api::<KubePod>(client, Some(&pod.object.namespace));
-    // What `Api::evict` sends has another name for the options, which servers ignore.
+    // `Api::evict` sends the options under a name that servers ignore.
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": pod.object.name, "namespace": pod.object.namespace},
-        // Another one may have its name by now.
+        // Another pod may have this name by now.
         "deleteOptions": {"preconditions": {"uid": pod.uid}},
     });
     let params = PostParams::default();
@@ -126,15 +131,15 @@ async fn evict(client: &Client, pod: &Pod) -> Outcome {
     match evicted {
         Ok(_) => Outcome::Evicted,
         Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Gone,
-        // 500 is said of a pod with several budgets: that stays so.
-        Err(Error::Api(status)) if !matches!(status.code, 429 | 501..) => Outcome::Stays(said(&status)),
-        Err(Error::Api(status)) => Outcome::Waits(said(&status)),
+        // The server answers 500 for a pod with several budgets. A retry does not help.
+        Err(Error::Api(status)) if !matches!(status.code, 429 | 501..) => Outcome::Stays(message(&status)),
+        Err(Error::Api(status)) => Outcome::Waits(message(&status)),
         Err(error) => Outcome::Waits(brief(&error)),
     }
 }
 
-/// What a server says, and which budget it means.
-fn said(status: &Status) -> String {
+/// Returns the message of a server, with the budget that it names.
+fn message(status: &Status) -> String {
     let causes = status.details.iter().flat_map(|it| &it.causes).map(|it| it.message.as_str());
     let parts: Vec<&str> = std::iter::once(status.message.as_str()).chain(causes).collect();
     parts.join(" ")

@@ -1,4 +1,4 @@
-//! What has to change in an object so that it has a bundle.
+//! Computes the change that puts a CA bundle into an object.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use perennial_api::annotations::{DESCRIPTION, OWNING_COMPONENT};
@@ -6,18 +6,18 @@ use perennial_core::injection::{KEY, Target};
 use serde_json::{Map, Value, json};
 
 const OWNER: &str = "service-ca";
-const PURPOSE: &str = "The CA bundle of Services, kept here because an annotation asks for it";
+const PURPOSE: &str = "The service CA bundle, which Perennial injects because an annotation asks for it";
 
-/// How an object is changed.
+/// A change of an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Change {
-    /// The whole object, at the version that was read.
+    /// Replace the whole object, in the resource version that was read.
     Replace(Value),
-    /// Fields of it, which are ours from then on; all others stay whosever they are.
+    /// Apply these fields as their owner. Fields of other managers stay.
     Apply(Value),
 }
 
-/// What has to change, if anything.
+/// Returns the change; none if the object has the bundle.
 pub(super) fn change(target: Target, object: &Value, bundle: &str) -> Option<Change> {
     let encoded = || json!(BASE64_STANDARD.encode(bundle));
     let applied = |fields: Map<String, Value>| {
@@ -48,14 +48,14 @@ pub(super) fn change(target: Target, object: &Value, bundle: &str) -> Option<Cha
             if webhooks.iter().all(|it| it["clientConfig"]["caBundle"] == wanted) {
                 return None;
             }
-            // What is applied is all that is ours: those that are right already, too.
+            // An apply gives up the fields that it omits, so it has the webhooks that are correct, too.
             let ours = webhooks.iter().map(|it| json!({"name": it["name"], "clientConfig": {"caBundle": wanted}}));
             one("webhooks", ours.collect())
         }
     }
 }
 
-/// All data is ours; whoever asks for the bundle is told so.
+/// Returns the change of a ConfigMap: the bundle becomes its only data, and annotations name the owner and the purpose.
 fn config_map(object: &Value, bundle: &str) -> Option<Change> {
     let wanted = json!({KEY: bundle});
     if object["data"] == wanted {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_a_config_map_is_the_bundle_and_nothing_else() {
+    fn data_of_a_config_map_becomes_only_the_bundle() {
         let metadata = json!({"name": "m", "annotations": {"a": "b"}});
         let object = json!({"metadata": metadata, "data": {"x": "y", KEY: "old"}, "binaryData": {"z": "AA=="}});
         let Some(Change::Replace(changed)) = change(Target::ConfigMap, &object, BUNDLE) else { panic!("no change") };
@@ -94,14 +94,14 @@ mod tests {
         assert_eq!(changed["metadata"]["annotations"]["a"], "b");
         assert_eq!(changed["metadata"]["annotations"][OWNING_COMPONENT], OWNER);
         assert_eq!(change(Target::ConfigMap, &changed, BUNDLE), None);
-        // An owner that somebody named stays.
+        // An owner that a user has named stays.
         let theirs = json!({"metadata": {"name": "m", "annotations": {OWNING_COMPONENT: "shop"}}});
         let Some(Change::Replace(changed)) = change(Target::ConfigMap, &theirs, BUNDLE) else { panic!("no change") };
         assert_eq!(changed["metadata"]["annotations"], json!({OWNING_COMPONENT: "shop"}));
     }
 
     #[test]
-    fn every_webhook_gets_it_and_nothing_else_is_touched() {
+    fn every_webhook_gets_the_bundle_and_other_fields_stay() {
         let hook = |name: &str, bundle: Value| json!({"name": name, "clientConfig": {"url": "u", "caBundle": bundle}});
         let right = json!(BASE64_STANDARD.encode(BUNDLE));
         let object = json!({
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_gets_it_where_it_has_a_webhook() {
+    fn definition_gets_the_bundle_only_if_it_has_a_conversion_webhook() {
         let object =
             |strategy: &str| json!({"metadata": {"name": "c"}, "spec": {"conversion": {"strategy": strategy}}});
         assert_eq!(change(Target::CustomResourceDefinition, &object("None"), BUNDLE), None);

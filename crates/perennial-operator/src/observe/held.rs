@@ -1,25 +1,26 @@
-//! What static pods run with: the content of the revision that each node has.
+//! Reads the certificates and bundles that static pods run with, from the revision of each node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube_client::core::NamespaceResourceScope;
+use kube_client::core::{NamespaceResourceScope, Object};
 use kube_client::{Api, Client, Error, Resource};
-use perennial_api::operator::static_pod::NodeStatus;
-use perennial_api::operator::{Etcd, KubeAPIServer, KubeControllerManager};
-use perennial_core::catalog::{Component, Delivery};
-use perennial_core::rules::Observed;
-use perennial_core::snapshot::{Held, Slot, Snapshot};
-use perennial_core::wiring::{EdgeWiring, Wiring, instances, presented_slot};
+use perennial_api::operator::static_pod::{NodeStatus, StaticPodOperatorStatus};
+use perennial_core::catalog::index::{EdgeWiring, Wiring, instances, presented_slot};
+use perennial_core::catalog::{COMPONENTS, Component, Delivery};
+use perennial_core::snapshot::{Held, Observed, Slot, Snapshot};
 use perennial_x509::{Certificate, trust};
 use serde::de::DeserializeOwned;
 
-use super::{Trouble, said, single};
+use super::{Trouble, api_resource, said, single};
 use crate::read;
 
-/// What was found of each slot, by whom.
+/// The resource of any static pod operator.
+type StaticPodOperator = Object<serde_json::Value, StaticPodOperatorStatus>;
+
+/// The certificates that static pods hold, by place.
 #[derive(Default)]
 pub(super) struct Found {
     secrets: BTreeMap<Slot, Vec<Holder>>,
@@ -33,15 +34,16 @@ struct Holder {
     members: Vec<Certificate>,
 }
 
-/// A node and a revision that it may run.
+/// A node, and a revision that it may run.
 struct Running {
     node: String,
     revision: u64,
     since: Option<Timestamp>,
 }
 
-/// Reads the revisions of everything of these components that reaches its reader by one. What cannot be read is not observed: then everything counts
-/// as held that may be.
+/// Reads the revisions of all certificates and bundles of these components that reach their reader by a revision.
+///
+/// A place that cannot be read is missing from the result. The planner then assumes that its readers may hold every version.
 pub(super) async fn read(
     client: &Client,
     wiring: &Wiring<'_>,
@@ -64,8 +66,9 @@ pub(super) async fn read(
             secrets.extend(slots);
         }
     }
-    let is_etcd_left_alone = snapshot.settings.left_alone.contains(Component::Etcd.owner());
-    let mut revisions = Revisions { client, is_etcd_left_alone, known: BTreeMap::new(), troubles };
+    let left_alone = COMPONENTS.iter().map(|row| row.component);
+    let left_alone = left_alone.filter(|it| snapshot.is_left_alone(wiring.catalog, *it)).collect();
+    let mut revisions = Revisions { client, left_alone, known: BTreeMap::new(), troubles };
     let mut found = Found::default();
     for slot in secrets.into_iter().filter(|slot| !slot.is_file()) {
         let members = |copy: Secret| match read::secret(&copy, &slot) {
@@ -92,17 +95,18 @@ impl Running {
     }
 }
 
-/// The revisions that the nodes run, by the namespace of their static pods; none where that is not known.
+/// The revisions that the nodes run, by the namespace of their static pods; none if unknown.
 struct Revisions<'a> {
     client: &'a Client,
-    is_etcd_left_alone: bool,
+    left_alone: BTreeSet<Component>,
     known: BTreeMap<String, Option<Vec<Running>>>,
     troubles: &'a mut Vec<Trouble>,
 }
 
 impl Revisions<'_> {
-    /// Everybody who holds what was in this place, by the copy of their revision. It is observed if it is known of everybody what
-    /// they hold: a copy that is gone is still in a process.
+    /// Returns the nodes that hold a version of this place, from the copy in their revision.
+    ///
+    /// None if the copy of one node is missing: its process still holds that version, which is unknown.
     async fn holders<K>(
         &mut self,
         slot: &Slot,
@@ -117,7 +121,7 @@ impl Revisions<'_> {
                 Ok(running) => running,
                 Err(error) => {
                     let why = said(error)?;
-                    let text = format!("what static pods in {namespace} run could not be read: {why}");
+                    let text = format!("the revisions of the static pods in {namespace} could not be read: {why}");
                     self.troubles.push(Trouble::new(namespace, text));
                     None
                 }
@@ -143,33 +147,24 @@ impl Revisions<'_> {
         Ok(holders.into_iter().collect())
     }
 
-    /// Where nobody says which revisions there are, nobody runs static pods; where somebody does and names no node, it is not
-    /// known.
+    /// Reads the revisions of the nodes.
+    ///
+    /// Without the operator resource there are no static pods. If its status names no node, the revisions are unknown.
     async fn read(&self, namespace: &str) -> Result<Option<Vec<Running>>, Error> {
-        let client = self.client.clone();
-        let (pod, status) = match namespace {
-            "openshift-kube-apiserver" => {
-                let found = single(Api::<KubeAPIServer>::all(client), "cluster").await?;
-                ("kube-apiserver", found.map(|it| it.status))
-            }
-            "openshift-kube-controller-manager" => {
-                let found = single(Api::<KubeControllerManager>::all(client), "cluster").await?;
-                ("kube-controller-manager", found.map(|it| it.status))
-            }
-            "openshift-etcd" if !self.is_etcd_left_alone => {
-                let found = single(Api::<Etcd>::all(client), "cluster").await?;
-                ("etcd", found.map(|it| it.status))
-            }
-            _ => return Ok(None),
-        };
-        let Some(status) = status else { return Ok(Some(Vec::new())) };
-        let nodes = status.map(|status| status.node_statuses).unwrap_or_default();
+        let Some((row, resource, pods)) = Component::with_static_pods_in(namespace) else { return Ok(None) };
+        // Perennial has no right to read components that it does not manage by default.
+        if !row.is_kept && self.left_alone.contains(&row.component) {
+            return Ok(None);
+        }
+        let api = Api::<StaticPodOperator>::all_with(self.client.clone(), &api_resource(&resource));
+        let Some(found) = single(api, "cluster").await? else { return Ok(Some(Vec::new())) };
+        let nodes = found.status.map(|status| status.node_statuses).unwrap_or_default();
         if nodes.is_empty() {
             return Ok(None);
         }
         let mut running = Vec::new();
         for NodeStatus { node_name, current_revision, target_revision, .. } in nodes {
-            // While a node changes over, it may run either.
+            // During a rollout, the node may run either revision.
             let revisions: BTreeSet<u64> = [current_revision, target_revision]
                 .into_iter()
                 .flatten()
@@ -178,13 +173,13 @@ impl Revisions<'_> {
             if revisions.is_empty() {
                 continue;
             }
-            let since = self.started(namespace, &format!("{pod}-{node_name}")).await?;
+            let since = self.started(namespace, &format!("{}-{node_name}", pods.name)).await?;
             running.extend(revisions.into_iter().map(|revision| Running { node: node_name.clone(), revision, since }));
         }
         Ok(Some(running))
     }
 
-    /// When the mirror pod of a static pod started.
+    /// Returns when the mirror pod of a static pod started.
     async fn started(&self, namespace: &str, pod: &str) -> Result<Option<Timestamp>, Error> {
         let found = Api::<Pod>::namespaced(self.client.clone(), namespace).get_opt(pod).await?;
         Ok(found.and_then(|pod| pod.status?.start_time).map(|time| time.0))
@@ -192,7 +187,7 @@ impl Revisions<'_> {
 }
 
 impl Found {
-    /// Every certificate in it.
+    /// Returns all certificates.
     pub(super) fn certificates(&self) -> Vec<&Certificate> {
         self.secrets.values().chain(self.bundles.values()).flatten().flat_map(|holder| &holder.members).collect()
     }

@@ -1,34 +1,38 @@
-//! What is the same for every Service: the service CA, what trusts it, and how the cluster is looked at.
+//! The data that is the same for every Service: the service CA, its trust bundles, and the settings and state of the cluster.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use perennial_core::catalog::{Component, ObjectName};
-use perennial_core::plan::distrusted;
-use perennial_core::rules::SecretState;
+use futures_util::{Stream, stream};
+use perennial_core::catalog::ObjectName;
+use perennial_core::catalog::index::Wiring;
+use perennial_core::clocks::{TOLERANCE, shifted};
+use perennial_core::injection::FoundBundle;
 use perennial_core::service_ca;
-use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::snapshot::{SecretState, Slot, Snapshot};
 use perennial_core::trust::CertificateId;
-use perennial_core::wiring::Wiring;
-use perennial_x509::{Bundle, Certificate, trust};
+use perennial_x509::{Bundle, trust};
+use tokio::sync::watch;
 
 use crate::library::Library;
 use crate::observe::Observation;
 use crate::read;
 
-/// The part of an observation on which decisions about Services rest.
+/// The part of an observation that decisions about Services use.
 #[derive(Debug)]
 pub struct Base {
     pub(super) snapshot: Snapshot,
     pub(super) library: Library,
-    /// Which one it is: later ones have higher numbers.
+    /// The number of this view; later views have higher numbers.
     pub(super) number: u64,
+    /// True if the operator may write anything of the service CA.
+    is_ours: bool,
     signer: Slot,
-    /// Where its bundle is kept, and the copies of that.
+    /// The home of the bundle of the service CA, followed by the copies of the bundle.
     bundles: Vec<Slot>,
 }
 
 impl Base {
-    /// Of what was seen last.
+    /// Returns the view of the last observation; none if the catalog has no service CA.
     pub fn of(observation: &Observation, wiring: &Wiring<'_>, number: u64) -> Option<Base> {
         let row = wiring.row(service_ca::ROW)?.row;
         let signer = wiring.home(row, &perennial_core::catalog::Instance::Cluster);
@@ -38,16 +42,19 @@ impl Base {
         let all = &observation.snapshot;
         let mut snapshot = Snapshot::empty(wiring, all.cluster.clone(), all.taken_at);
         snapshot.settings = all.settings.clone();
-        // Each is decided for itself.
-        snapshot.settings.in_flight = usize::MAX;
+        (snapshot.clock_skew_seconds, snapshot.not_earlier_than) = (all.clock_skew_seconds, all.not_earlier_than);
+        snapshot.feature_gate = all.feature_gate.clone();
+        snapshot.service_ca = all.service_ca.clone();
+        snapshot.distrusted = all.distrusted.clone();
         snapshot.policy = all.policy.clone();
         snapshot.policy_unknown_since = all.policy_unknown_since;
         snapshot.nodes = all.nodes.clone();
+        snapshot.reloads = all.reloads.clone();
         snapshot.secrets.extend(all.secrets.get_key_value(&signer).map(|(slot, found)| (slot.clone(), found.clone())));
         for slot in &bundles {
             snapshot.bundles.extend(all.bundles.get(slot).map(|found| (slot.clone(), found.clone())));
         }
-        // Who writes a copy does not keep the CA.
+        // A writer of a copy does not manage the CA.
         for slot in [&signer, &wired.home] {
             snapshot.other_writers.extend(all.other_writers.get(slot).map(|writer| (slot.clone(), writer.clone())));
         }
@@ -59,76 +66,64 @@ impl Base {
                 library.add(certificate.clone());
             }
         }
-        Some(Base { snapshot, library, number, signer, bundles })
+        let is_ours = service_ca::is_ours(wiring, all);
+        Some(Base { snapshot, library, number, is_ours, signer, bundles })
     }
 
-    /// Which one it is: later ones have higher numbers.
+    /// The number of this view; later views have higher numbers.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The signer and its bundle, if somebody is distrusted and it is ours to keep that in mind.
-    pub(crate) fn of_distrust(&self) -> Option<(ObjectName, ObjectName)> {
-        let settings = &self.snapshot.settings;
-        let is_frozen = settings.leaves(Component::ServiceCa, service_ca::ROW);
-        let is_kept = !settings.distrusted.is_empty() && self.is_ours() && !is_frozen;
+    /// Returns the objects of the signer and of its bundle, if the operator may write records on them.
+    pub(crate) fn recorded_on(&self) -> Option<(ObjectName, ObjectName)> {
+        let is_frozen = self.snapshot.is_frozen(service_ca::ROW);
+        let is_kept = self.is_ours() && !is_frozen;
         Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_kept)
     }
 
-    /// Whether anything may be written.
-    pub(crate) fn is_ours(&self) -> bool {
-        let (settings, component) = (&self.snapshot.settings, Component::ServiceCa.owner());
-        let is_foreign = !self.snapshot.other_writers.is_empty() && !settings.taken_over.contains(component);
-        !is_foreign && !settings.left_alone.contains(component)
+    /// True if a distrusted key or a reload is recorded.
+    pub(crate) fn has_records(&self) -> bool {
+        !self.snapshot.distrusted.is_empty() || !self.snapshot.reloads.is_empty()
     }
 
-    /// The service CA, if there is one.
+    /// Returns the observation of the service CA and its bundles.
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// True if the operator may write anything of the service CA.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
+    /// Returns the service CA, if it exists.
     pub(super) fn signer(&self) -> Option<&SecretState> {
         self.snapshot.secrets.get(&self.signer)?.present()
     }
 
-    /// The service CA itself.
-    pub(super) fn signer_certificate(&self) -> Option<&Certificate> {
-        self.library.get(&self.signer()?.certificate.id)
-    }
-
-    /// Whether a text is the CA's bundle as it was seen last, and nothing besides: the CA and those that it has followed are in it.
-    /// One that is to be left as it is may be written otherwise.
+    /// True if the operator may distribute this text, which was found at the home of the bundle.
     pub(crate) fn is_bundle(&self, text: &str) -> bool {
-        let seen = self.bundles.first().and_then(|home| self.snapshot.bundles.get(home)?.present());
-        let (Some(seen), Some(signer)) = (seen, self.signer()) else { return false };
+        let Some(home) = self.bundles.first() else { return false };
         let (found, damage) = Bundle::salvage(text.as_bytes());
-        let is_frozen = self.snapshot.settings.leaves(Component::ServiceCa, service_ca::BUNDLE);
-        let is_clean = match is_frozen {
-            true => damage.is_empty() && has_only_certificates(text),
-            false => read::bundle_text(found.certificates()) == text,
+        let found = FoundBundle {
+            members: found.certificates().iter().map(trust::id).collect(),
+            is_canonical: read::bundle_text(found.certificates()) == text,
+            has_only_certificates: damage.is_empty() && has_only_certificates(text),
         };
-        let found: BTreeSet<CertificateId> = found.certificates().iter().map(trust::id).collect();
-        is_clean
-            && seen.members.iter().cloned().collect::<BTreeSet<_>>() == found
-            && self.needed(signer, is_frozen).all(|id| found.contains(id))
+        found.may_be_handed_out(&self.snapshot, &self.signer, home)
     }
 
-    /// What has to be in the bundle: without these it is not whole, whoever left it so.
-    fn needed<'a>(&'a self, signer: &'a SecretState, is_frozen: bool) -> impl Iterator<Item = &'a CertificateId> {
-        let now = self.snapshot.taken_at;
-        let bridged = signer.bridged.iter().filter_map(|id| self.snapshot.certificates.get(id));
-        let bridged = bridged.filter(move |it| !is_frozen && it.is_valid_at(now));
-        let distrusted = distrusted(&self.snapshot);
-        let all = [&signer.certificate].into_iter().chain(bridged);
-        all.filter(move |it| !distrusted.contains_key(&it.subject.key)).map(|it| &it.id)
-    }
-
-    /// Where it is kept.
-    pub(super) fn signer_slot(&self) -> &Slot {
-        &self.signer
-    }
-
-    /// Whether other decisions may follow from another one.
+    /// True if decisions that use the other view may differ from decisions that use this view.
     pub(super) fn differs(&self, other: &Base) -> bool {
         let trusted = |base: &Base| -> Vec<Vec<CertificateId>> {
             let members = |slot| base.snapshot.bundles.get(slot).and_then(|found| found.present());
             self.bundles.iter().map(|slot| members(slot).map(|it| it.members.clone()).unwrap_or_default()).collect()
+        };
+        let asked = |base: &Base| {
+            let snapshot = &base.snapshot;
+            let is_frozen = snapshot.is_frozen(service_ca::ROW);
+            (snapshot.time_scale(), is_frozen, snapshot.service_ca.present().cloned(), snapshot.distrusted.clone())
         };
         let signer = |base: &Base| base.signer().map(|it| (it.certificate.id.clone(), it.bridges.clone()));
         self.is_ours() != other.is_ours()
@@ -137,11 +132,31 @@ impl Base {
             || self.snapshot.cluster != other.snapshot.cluster
             || self.snapshot.policy != other.snapshot.policy
             || self.snapshot.settings != other.snapshot.settings
+            || asked(self) != asked(other)
+            || self.snapshot.reloads.acknowledged != other.snapshot.reloads.acknowledged
+            || self.snapshot.clock_skew_seconds != other.snapshot.clock_skew_seconds
+            // The clock was set back: certificates that were issued before may not be valid yet.
+            || shifted(other.snapshot.taken_at, TOLERANCE) < self.snapshot.taken_at
             || self.snapshot.other_writers != other.snapshot.other_writers
     }
 }
 
-/// Whether there is no PEM block but certificates: no key that somebody put beside them.
+/// Returns the views of a channel, beginning with the current one. The stream skips a missing view.
+pub(crate) fn views(receiver: &watch::Receiver<Option<Arc<Base>>>) -> impl Stream<Item = Arc<Base>> + use<> {
+    let mut receiver = receiver.clone();
+    receiver.mark_changed();
+    stream::unfold(receiver, |mut receiver| async move {
+        loop {
+            receiver.changed().await.ok()?;
+            let view = receiver.borrow_and_update().clone();
+            if let Some(view) = view {
+                return Some((view, receiver));
+            }
+        }
+    })
+}
+
+/// True if every PEM block of the text is a certificate, and none is a private key or another object.
 fn has_only_certificates(text: &str) -> bool {
     text.split("-----BEGIN").skip(1).all(|block| block.starts_with(" CERTIFICATE-----"))
 }

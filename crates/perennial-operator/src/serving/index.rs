@@ -1,23 +1,25 @@
-//! Every Service that asks for a certificate, with as little as has to be known of each.
+//! The index of all Services that ask for a certificate. It keeps only the data that decisions need.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use perennial_core::catalog::ObjectName;
+use perennial_core::catalog::{ObjectName, TimeScale};
 use perennial_core::conditions::{BACKLOG, Services, WaitingService};
 use perennial_core::key::KeySpec;
+use perennial_core::plan::{BREAKER_WINDOW, REMEMBERED_ISSUES};
+use perennial_core::service_ca::{self, Class, Presented};
 use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
-use perennial_core::trust::{CertificateId, Principal};
 
+use crate::controller::Turn;
 use crate::watch::TROUBLE_LASTS;
 use tokio::time::Instant;
 
-/// Services by namespace and name.
+/// The Services that ask for a certificate, by namespace and name.
 #[derive(Debug, Default)]
 pub struct Index {
     state: Mutex<State>,
@@ -26,127 +28,123 @@ pub struct Index {
 #[derive(Debug, Default)]
 struct State {
     services: BTreeMap<ObjectName, Entry>,
-    /// Who wants this Secret.
+    /// The Services that ask for each Secret.
     wanted: BTreeMap<ObjectName, BTreeSet<String>>,
-    /// How the certificates that are out there are verified.
+    /// The classes of the certificates in use. Every client judges the certificates of one class equally.
     classes: BTreeSet<Arc<Class>>,
-    /// When time alone changes something, and for whom.
+    /// The times of the last certificates that were issued here for each Service, by namespace and uid. A change to another Secret,
+    /// or a request that is removed and added again, does not reset the circuit breaker.
+    issues: BTreeMap<(String, String), Vec<Timestamp>>,
+    /// The number of entries in `issues` after the last removal of old entries.
+    issues_kept: usize,
+    /// The Services that must be reconciled at a given time, by time.
     times: BTreeSet<(Timestamp, ObjectName)>,
-    /// Services that wait for the operator, the one that has waited longest first.
+    /// The Services that wait for the operator, by the start of the wait; the longest wait first.
     waiting: BTreeSet<(Timestamp, ObjectName)>,
-    /// How many Services cannot have a certificate until their owner acts.
+    /// The number of Services that get no certificate until their owner acts.
     blocked: usize,
-    /// How many Services the operator has not looked at since something about them or their CA changed.
+    /// The number of Services that the operator has not reconciled since the Service or the CA changed.
     backlog: usize,
     services_heard: Heard,
     secrets_heard: Heard,
-    /// Secrets that there are, while they are heard of for the first time: not their names, which are other people's.
+    /// The Secrets that exist, while the first lists are incomplete, as hashes of their names. The index does not store the names,
+    /// because the Secrets belong to other owners.
     seen: HashSet<u64>,
-    /// Whether it was said of each Service whether its Secret is there.
+    /// True after both first lists are complete and the index has marked each missing Secret as absent.
     is_settled: bool,
-    /// Why a list could not be heard, and when that was last.
+    /// The last error of each list and its time, by the name of the list.
     troubles: BTreeMap<&'static str, (String, Instant)>,
-    /// Whether everybody had been looked at at least once.
+    /// True once the operator has reconciled every Service at least once. Services that are created later do not reset this flag.
     was_known: bool,
 }
 
-/// How far a list was heard.
+/// The progress of a list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Heard {
-    /// Which list.
+    /// The number of the current list.
     round: u32,
-    /// Whether one was heard to its end.
+    /// True after at least one list was complete.
     is_whole: bool,
 }
 
-/// How many blocked Services a condition names.
-const NAMED: usize = 5;
+/// The maximum number of blocked Services that a condition names.
+const NAMED: usize = 10;
 
-/// How many issues are remembered: as many as the circuit breaker asks about.
-pub(super) const REMEMBERED_ISSUES: usize = 5;
+/// The operator re-issues a certificate that expires within this time before other certificates of its namespace.
+const SOON: SignedDuration = SignedDuration::from_hours(24);
 
-/// Certificates that every client judges alike, but for their ends: by whom they are signed, what is served beside them, and what
-/// kind of key they have.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Class {
-    pub(super) signed_by: Option<Principal>,
-    /// Without what is over, which helps nobody.
-    pub(super) chain: Vec<CertificateId>,
-    /// The kind of key; none for one that no policy can ask for.
-    pub(super) key: Option<KeySpec>,
-}
-
-/// A Service.
+/// A Service that asks for a certificate.
 #[derive(Debug, Clone)]
 struct Entry {
     request: Result<Request, Box<Obstacle>>,
     uid: String,
     headless: bool,
-    /// What was written on it.
+    /// The annotations that the operator writes on the Service, as last observed or written.
     written: Annotations,
     secret: Secret,
-    /// The version of its Secret that was heard of last.
+    /// The last version of its Secret that the watch reported. The empty string means that the Secret exists in an unknown version.
     heard: Option<Box<str>>,
-    /// Which class its certificate is of, and its end.
+    /// The class of its current certificate, and when the certificate expires.
     class: Option<(Arc<Class>, Timestamp)>,
-    /// When time alone changes something.
+    /// The classes of earlier certificates that its pods may still present, each with the last instant of its use.
+    past: Box<[(Arc<Class>, Timestamp)]>,
+    /// The next time at which the Service must be reconciled even if no object changes.
     next: Timestamp,
-    /// What stands in the way, if anything does.
+    /// The reason why the Service is blocked, if it is blocked.
     blocked: Option<Box<str>>,
-    /// What it waits for, while it waits for the operator.
+    /// The wait for the operator, if the Service waits for the operator.
     waiting: Option<Wait>,
-    /// Whether it has been looked at.
+    /// True if the operator has reconciled the Service at least once.
     is_known: bool,
     look: Look,
-    /// When its last few certificates were issued here: a Secret that is gone cannot say so.
-    issues: Vec<Timestamp>,
     round: u32,
     secret_round: u32,
 }
 
-/// What a Service waits for, while it waits for the operator and not for its owner.
+/// A wait of a Service for the operator, not for its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wait {
-    /// Since when.
+    /// The start of the wait.
     pub(super) since: Timestamp,
-    /// In one word, one of a fixed few.
+    /// A label for the reason of the wait, from a small fixed set.
     pub(super) label: &'static str,
-    /// In a sentence without any instant.
+    /// The reason of the wait, as a sentence without timestamps.
     pub(super) why: Box<str>,
 }
 
-/// Whether somebody looks at a Service.
+/// The state of the reconciliation of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// Nobody does.
+    /// The operator does not reconcile the Service now.
     No,
-    /// Somebody does.
+    /// A reconciliation is in progress.
     UnderWay,
-    /// Somebody does, and something was heard of its Secret meanwhile: perhaps what is being written.
+    /// A reconciliation is in progress, and the watch has reported an event of the Secret meanwhile. The event may be the write of
+    /// this reconciliation.
     Overtaken,
 }
 
-/// What is known of a Secret.
+/// The knowledge about a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Secret {
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
-    /// It is not there.
+    /// The Secret does not exist.
     Absent,
-    /// It was as it should be in this version.
+    /// The Secret was correct in this version.
     Right(Box<str>),
 }
 
-/// What to look at.
+/// The input of the reconciliation of one Service.
 #[derive(Debug, Clone)]
 pub(super) struct Subject {
     pub(super) request: Result<Request, Box<Obstacle>>,
     pub(super) service: Service,
     pub(super) written: Annotations,
     pub(super) issues: Vec<Timestamp>,
-    /// Whether its Secret is probably not there.
+    /// True if its Secret probably does not exist.
     pub(super) is_probably_absent: bool,
-    /// The version of its Secret that was heard of or written last, where one was.
+    /// The last version of its Secret that the watch reported or the operator wrote, if any.
     pub(super) version: Option<Box<str>>,
 }
 
@@ -155,13 +153,15 @@ impl Index {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list of all Services begins. This and what follows say who is to be looked at.
+    /// Starts a new list of all Services.
+    ///
+    /// This method and the following ones return the Services that the operator must reconcile.
     pub(super) fn services_begin(&self) -> Vec<ObjectName> {
         self.lock().services_heard.round += 1;
         Vec::new()
     }
 
-    /// It ends: who was not in it is gone.
+    /// Ends the list of Services: removes and returns the Services that are not in the list.
     pub(super) fn services_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         state.services_heard.is_whole = true;
@@ -173,7 +173,7 @@ impl Index {
         gone
     }
 
-    /// A Service is there, or has changed. Says whether it is to be looked at.
+    /// Records a new or changed Service. Returns its name if the operator must reconcile the Service.
     pub(super) fn service(&self, service: KubeService) -> Option<ObjectName> {
         let name = name_of(&service.metadata);
         let annotations = service.metadata.annotations.unwrap_or_default();
@@ -190,7 +190,8 @@ impl Index {
         let round = state.services_heard.round;
         let old = state.services.get_mut(&name);
         if let Some(old) = old.filter(|old| old.uid == uid && old.request == request) {
-            // What we write there ourselves says nothing new; what others take away or bring is a wish.
+            // The annotations that the operator writes carry no news. If another client removes or adds an error annotation, the
+            // operator must reconcile the Service.
             let is_told_otherwise =
                 old.written != written && (serving::says_error(&written) || serving::says_error(&old.written));
             let is_other = old.headless != headless || is_told_otherwise;
@@ -210,12 +211,12 @@ impl Index {
             secret: Secret::Unknown,
             heard: None,
             class: None,
+            past: Box::default(),
             next: Timestamp::MAX,
             blocked: None,
             waiting: None,
             is_known: false,
             look: Look::No,
-            issues: Vec::new(),
             round,
             secret_round: state.secrets_heard.round,
         };
@@ -223,20 +224,20 @@ impl Index {
         Some(name)
     }
 
-    /// A Service is gone.
+    /// Removes a deleted Service and returns its name.
     pub(super) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(service);
         self.lock().remove(&name);
         vec![name]
     }
 
-    /// A list of all Secrets begins.
+    /// Starts a new list of all Secrets.
     pub(super) fn secrets_begin(&self) -> Vec<ObjectName> {
         self.lock().secrets_heard.round += 1;
         Vec::new()
     }
 
-    /// It ends. Says whose Secret was not in it any more.
+    /// Ends the list of Secrets. Returns the Services whose Secret is no longer in the list.
     pub(super) fn secrets_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         let is_first = !state.secrets_heard.is_whole;
@@ -256,7 +257,7 @@ impl Index {
         gone
     }
 
-    /// A Secret is there, or has changed. Says who is to be looked at.
+    /// Records a new or changed Secret. Returns the Services that the operator must reconcile.
     pub(super) fn secret(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(secret);
         let version = secret.resource_version.as_deref().unwrap_or_default();
@@ -274,7 +275,8 @@ impl Index {
             entry.secret_round = round;
             entry.heard = Some(version.into());
             let is_same = matches!(&entry.secret, Secret::Right(seen) if **seen == *version);
-            // Whatever somebody does with a Secret that is theirs, it is tried again in its time.
+            // A change of a Secret that belongs to another owner does not unblock the Service. The operator retries at the
+            // scheduled time.
             let stays_blocked = entry.blocked.is_some() && !serving::is_of(annotations, &entry.uid);
             if !is_same && !stays_blocked {
                 entry.secret = Secret::Unknown;
@@ -286,7 +288,7 @@ impl Index {
         changed
     }
 
-    /// A Secret is gone. Says who is to be looked at.
+    /// Records a deleted Secret. Returns the Services that the operator must reconcile.
     pub(super) fn secret_gone(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(secret);
         let state = &mut *self.lock();
@@ -300,12 +302,12 @@ impl Index {
         services
     }
 
-    /// Whether it is known who asks and which Secrets there are.
+    /// True if both lists are complete: the Services that ask for a certificate, and the Secrets.
     pub fn is_heard(&self) -> bool {
         self.lock().is_heard()
     }
 
-    /// A list cannot be heard; or it can.
+    /// Records the error of a list that fails, or that the list works again.
     pub(super) fn hears(&self, what: &'static str, trouble: Option<String>) {
         let mut state = self.lock();
         match trouble {
@@ -314,26 +316,36 @@ impl Index {
         }
     }
 
-    /// What cannot be heard, and why.
+    /// Returns the recent errors of the lists that fail.
     pub fn troubles(&self) -> Vec<String> {
         let state = self.lock();
         let lasting = state.troubles.values().filter(|(_, failed)| failed.elapsed() < TROUBLE_LASTS);
         lasting.map(|(trouble, _)| trouble.clone()).collect()
     }
 
-    /// What to look at; none where nobody asks any more.
+    /// True if Services or Secrets cannot be watched.
+    pub(super) fn has_trouble(&self) -> bool {
+        !self.troubles().is_empty()
+    }
+
+    /// Returns a Service that asks for a certificate.
+    pub(super) fn service_of(&self, name: &ObjectName) -> Option<Service> {
+        Some(self.lock().services.get(name)?.service(name))
+    }
+
+    /// Starts the reconciliation of a Service and returns its input; none if the Service no longer asks for a certificate.
     pub(super) fn subject(&self, name: &ObjectName) -> Option<Subject> {
         let mut state = self.lock();
+        let state = &mut *state;
         let entry = state.services.get_mut(name)?;
         entry.look = Look::UnderWay;
-        // Who was never served and has just come has nothing yet: writing tells if that is wrong.
-        let is_new = entry.secret == Secret::Unknown && entry.heard.is_none() && !serving::was_served(&entry.written);
+        let issues = state.issues.get(&(name.namespace.clone(), entry.uid.clone())).cloned().unwrap_or_default();
         Some(Subject {
             request: entry.request.clone(),
-            service: Service { name: name.name.clone(), headless: entry.headless, uid: entry.uid.clone() },
+            service: entry.service(name),
             written: entry.written.clone(),
-            issues: entry.issues.clone(),
-            is_probably_absent: entry.secret == Secret::Absent || is_new,
+            issues,
+            is_probably_absent: entry.has_no_secret(),
             version: match &entry.secret {
                 Secret::Right(version) => Some(version.clone()),
                 Secret::Unknown | Secret::Absent => entry.heard.clone().filter(|heard| !heard.is_empty()),
@@ -341,7 +353,20 @@ impl Index {
         })
     }
 
-    /// What is about to be written on a Service: hearing of it says nothing new.
+    /// Returns the turn of a Service in its namespace: urgent if the Service is not blocked and has no certificate, or one that
+    /// expires soon.
+    pub(super) fn turn(&self, name: &ObjectName, now: Timestamp) -> Turn {
+        let state = self.lock();
+        let Some(entry) = state.services.get(name) else { return Turn::Usual };
+        let expires_soon = entry.class.as_ref().is_some_and(|(_, end)| now.duration_until(*end) < SOON);
+        match entry.blocked.is_none() && (entry.has_no_secret() || expires_soon) {
+            true => Turn::Urgent,
+            false => Turn::Usual,
+        }
+    }
+
+    /// Records the annotations that the operator is about to write on a Service, so that the watch event of the write carries no
+    /// news.
     pub(super) fn expect(&self, name: &ObjectName, uid: &str, changes: &Changes) {
         let mut state = self.lock();
         let Some(entry) = state.services.get_mut(name).filter(|entry| entry.uid == uid) else { return };
@@ -353,17 +378,22 @@ impl Index {
         }
     }
 
-    /// What came of looking at a Service.
+    /// Records the result of the reconciliation of a Service.
     pub(super) fn found(&self, name: &ObjectName, uid: &str, found: Found) {
         let state = &mut *self.lock();
         if state.services.get(name).is_none_or(|entry| entry.uid != uid) {
             return;
         }
-        // What is somebody else's, or cannot be read, stands for nobody.
-        let class = match found.presents {
-            Presents::Unknown => state.services.get(name).and_then(|entry| entry.class.clone()),
-            Presents::Nothing => None,
-            Presents::This(class, end) => Some((state.class(class), end)),
+        // A Secret that belongs to another owner or cannot be read has no class, so its Service represents no other Service.
+        let (class, past) = match found.presents {
+            Presents::Unknown => {
+                let known = state.services.get(name).map(|entry| (entry.class.clone(), entry.past.clone()));
+                known.unwrap_or_default()
+            }
+            Presents::These(presented) => {
+                let mut classes = presented.into_iter().map(|it| (state.class(it.class), it.until));
+                (classes.next(), classes.collect())
+            }
         };
         let Some(entry) = state.services.get_mut(name) else { return };
         entry.is_known = true;
@@ -379,19 +409,23 @@ impl Index {
             state.times.insert((entry.next, name.clone()));
         }
         let before = std::mem::replace(&mut entry.class, class);
+        let past = std::mem::replace(&mut entry.past, past);
         if let Some(at) = found.issued_at {
-            entry.issues.push(at);
-            let forgotten = entry.issues.len().saturating_sub(REMEMBERED_ISSUES);
-            entry.issues.drain(..forgotten);
+            let issues = state.issues.entry((name.namespace.clone(), uid.to_owned())).or_default();
+            issues.push(at);
+            let forgotten = issues.len().saturating_sub(REMEMBERED_ISSUES);
+            issues.drain(..forgotten);
         }
         entry.written = found.written.unwrap_or_else(|| std::mem::take(&mut entry.written));
         if let Some(version) = found.version {
             entry.secret = Secret::Right(version.into_boxed_str());
         }
-        state.release(before);
+        state.release(before.into_iter().chain(past));
+        found.issued_at.into_iter().for_each(|at| state.forget_issues(at));
     }
 
-    /// A look has ended. Says whether something was heard of its Secret meanwhile that is not known by it.
+    /// Ends the reconciliation of a Service. Returns true if the watch has meanwhile reported a version of the Secret that the
+    /// reconciliation does not know.
     pub(super) fn ended(&self, name: &ObjectName) -> bool {
         let mut state = self.lock();
         let Some(entry) = state.services.get_mut(name) else { return false };
@@ -399,7 +433,7 @@ impl Index {
         std::mem::replace(&mut entry.look, Look::No) == Look::Overtaken && !is_known
     }
 
-    /// Who is to be looked at because of the time alone.
+    /// Returns the Services whose time to be reconciled has come, and clears their times.
     pub(super) fn due(&self, now: Timestamp) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         let mut due = Vec::new();
@@ -414,23 +448,23 @@ impl Index {
         due
     }
 
-    /// When that is.
+    /// Returns the next time at which [`due`](Self::due) returns a Service.
     pub(super) fn next(&self) -> Timestamp {
         self.lock().times.first().map_or(Timestamp::MAX, |(at, _)| *at)
     }
 
-    /// Everybody who asks.
+    /// Returns the names of all Services that ask for a certificate.
     pub(super) fn names(&self) -> Vec<ObjectName> {
         self.lock().services.keys().cloned().collect()
     }
 
-    /// How many ask, and how many of them cannot have a certificate until their owner acts.
+    /// Returns the number of Services that ask for a certificate, and how many of them get none until their owner acts.
     pub fn count(&self) -> (usize, usize) {
         let state = self.lock();
         (state.services.len(), state.blocked)
     }
 
-    /// The Services that ask, for the conditions of the component.
+    /// Returns a summary of the Services that ask for a certificate, for the conditions of the component.
     pub fn summary(&self) -> Services {
         let (all, blocked) = self.count();
         let state = self.lock();
@@ -444,7 +478,7 @@ impl Index {
         Services { all, blocked, first_blocked, waiting: state.waiting.len(), oldest, backlog: state.backlog }
     }
 
-    /// How many Services wait for the operator, by the word for what they wait for.
+    /// Returns the number of Services that wait for the operator, by the label of the reason.
     pub fn waiting(&self) -> BTreeMap<&'static str, usize> {
         let state = self.lock();
         let mut counts = BTreeMap::new();
@@ -456,23 +490,23 @@ impl Index {
         counts
     }
 
-    /// Notes how many Services are still to be looked at.
+    /// Records the number of Services that the operator has yet to reconcile.
     pub(super) fn set_backlog(&self, backlog: usize) {
         self.lock().backlog = backlog;
     }
 
-    /// Whether a condition has to tell about a Service: that one waits, or that one is blocked.
+    /// True if a condition must report on Services: a Service waits, a Service is blocked, or the backlog is too long.
     pub(super) fn needs_attention(&self) -> bool {
         let state = self.lock();
         !state.waiting.is_empty() || 0 < state.blocked || BACKLOG < state.backlog
     }
 
-    /// When the first of their certificates ends; none where there are none.
+    /// Returns when the first certificate of these Services expires; none if there are no certificates.
     pub fn first_end(&self) -> Option<Timestamp> {
         self.lock().services.values().filter_map(|entry| Some(entry.class.as_ref()?.1)).min()
     }
 
-    /// How many of their certificates have which kind of key; none is one that no policy can ask for.
+    /// Returns the number of certificates by kind of key. `None` stands for a kind that no policy can ask for.
     pub fn keys(&self) -> BTreeMap<Option<KeySpec>, usize> {
         let mut keys = BTreeMap::new();
         for (class, _) in self.lock().services.values().filter_map(|entry| entry.class.as_ref()) {
@@ -481,69 +515,79 @@ impl Index {
         keys
     }
 
-    /// Whether everybody has been looked at, at least once.
+    /// True once the operator has reconciled every Service at least once.
     pub fn is_known(&self) -> bool {
         let state = &mut *self.lock();
         state.was_known |= state.is_heard() && state.services.values().all(|entry| entry.is_known);
         state.was_known
     }
 
-    /// For each kind of certificate that is out there one that stands for all of them: the one that ends last. None where that is
-    /// not known yet.
+    /// Returns the Services that represent all others in a proof; none while the Services are not known.
     pub fn representatives(&self) -> Option<BTreeMap<Slot, Service>> {
-        // Who came later and has not been looked at has nothing that matters yet.
+        // A Service that was created later and is not reconciled yet has no certificate that matters.
         if !self.is_known() {
             return None;
         }
         let state = self.lock();
-        let mut last: BTreeMap<&Class, (Timestamp, &ObjectName, &Entry)> = BTreeMap::new();
-        for (name, entry) in &state.services {
-            let Some((class, end)) = &entry.class else { continue };
-            let best = last.entry(class).or_insert((*end, name, entry));
-            if best.0 < *end {
-                *best = (*end, name, entry);
-            }
-        }
-        let representative = |(_, name, entry): (Timestamp, &ObjectName, &Entry)| {
+        // The owner of a blocked Service must repair its certificate. The proof does not wait for that.
+        let unblocked = state.services.iter().filter(|(_, entry)| entry.blocked.is_none());
+        let presented = unblocked.flat_map(|(name, entry)| {
+            let all = entry.class.iter().chain(&entry.past);
+            all.map(move |(class, until)| (class.as_ref(), *until, (name, entry)))
+        });
+        let representative = |(name, entry): (&ObjectName, &Entry)| {
             let secret = entry.request.as_ref().ok()?.secret.clone();
             let slot = Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: secret });
-            Some((slot, Service { name: name.name.clone(), headless: entry.headless, uid: entry.uid.clone() }))
+            Some((slot, entry.service(name)))
         };
-        Some(last.into_values().filter_map(representative).collect())
+        Some(service_ca::representatives(presented).into_iter().filter_map(representative).collect())
     }
 }
 
-/// What a Service presents.
+/// The certificates that the pods of a Service may present.
 #[derive(Debug, Default)]
 pub(super) enum Presents {
-    /// Nobody could look: probably what it did before.
+    /// The operator could not read the certificates. The earlier ones probably still apply.
     #[default]
     Unknown,
-    /// Nothing that is ours, or that can be read.
-    Nothing,
-    /// A certificate of this kind, which ends then.
-    This(Class, Timestamp),
+    /// The certificate in its Secret first, then earlier ones that its pods may still present. Empty if the Secret belongs to
+    /// another owner or cannot be read.
+    These(Vec<Presented>),
 }
 
-/// What came of looking at a Service.
+/// The result of the reconciliation of a Service.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) presents: Presents,
-    /// When a certificate was issued, where one was.
+    /// When the operator issued a certificate, if it issued one.
     pub(super) issued_at: Option<Timestamp>,
-    /// The version of its Secret, where that is as it should be.
+    /// The version of its Secret, if the Secret is correct.
     pub(super) version: Option<String>,
-    /// What is written on the Service now, where that is known.
+    /// The annotations that the operator has on the Service now, if they are known.
     pub(super) written: Option<Annotations>,
-    /// What stands in the way, if anything does.
+    /// The reason why the Service is blocked, if it is blocked.
     pub(super) blocked: Option<String>,
-    /// What it waits for, while it waits for the operator.
+    /// The wait for the operator, if the Service waits for the operator.
     pub(super) waiting: Option<Wait>,
     pub(super) next: Timestamp,
 }
 
 impl Entry {
-    /// Something was heard of its Secret. Says whether that is for the look that is under way to judge, when it has ended.
+    fn service(&self, name: &ObjectName) -> Service {
+        let family = self.request.as_ref().map(|request| request.family).unwrap_or_default();
+        Service { name: name.name.clone(), headless: self.headless, uid: self.uid.clone(), family }
+    }
+
+    /// True if the Secret of the Service probably does not exist.
+    ///
+    /// A new Service that never had a certificate has no Secret yet. If its Secret exists after all, the attempt to create the
+    /// Secret shows that.
+    fn has_no_secret(&self) -> bool {
+        let is_new = self.secret == Secret::Unknown && self.heard.is_none() && !serving::was_served(&self.written);
+        self.secret == Secret::Absent || is_new
+    }
+
+    /// Records an event of the Secret. Returns true if the reconciliation in progress must judge the event when it ends.
     fn is_overtaken(&mut self) -> bool {
         if self.look == Look::UnderWay {
             self.look = Look::Overtaken;
@@ -553,7 +597,7 @@ impl Entry {
 }
 
 impl State {
-    /// One of the classes.
+    /// Returns the shared copy of a class. Adds the class if it is new.
     fn class(&mut self, class: Class) -> Arc<Class> {
         match self.classes.get(&class) {
             Some(known) => known.clone(),
@@ -565,20 +609,31 @@ impl State {
         }
     }
 
-    /// Forgets a class that nobody is of any more.
-    fn release(&mut self, class: Option<(Arc<Class>, Timestamp)>) {
-        if let Some((class, _)) = class
-            && Arc::strong_count(&class) == 2
-        {
-            self.classes.remove(&class);
+    /// Removes the classes that no Service uses any more.
+    fn release(&mut self, classes: impl IntoIterator<Item = (Arc<Class>, Timestamp)>) {
+        for (class, _) in classes {
+            if Arc::strong_count(&class) == 2 {
+                self.classes.remove(&class);
+            }
         }
+    }
+
+    /// Removes, from time to time, the issues that the circuit breaker no longer counts.
+    fn forget_issues(&mut self, now: Timestamp) {
+        if self.issues.len() < 2 * self.issues_kept.max(512) {
+            return;
+        }
+        let window = BREAKER_WINDOW.scaled(TimeScale::FULL);
+        let is_recent = |at: &Timestamp| at.duration_until(now) < window;
+        self.issues.retain(|_, issues| issues.last().is_some_and(is_recent));
+        self.issues_kept = self.issues.len();
     }
 
     fn is_heard(&self) -> bool {
         self.services_heard.is_whole && self.secrets_heard.is_whole
     }
 
-    /// As soon as both lists are whole: who is not in the one has no Secret.
+    /// Marks each Secret that is not in the list of Secrets as absent, as soon as both lists are complete.
     fn know_absent(&mut self) {
         if !self.is_heard() || self.is_settled {
             return;
@@ -606,7 +661,7 @@ impl State {
         self.times.remove(&(entry.next, name.clone()));
         entry.waiting.iter().for_each(|wait| _ = self.waiting.remove(&(wait.since, name.clone())));
         self.blocked -= usize::from(entry.blocked.is_some());
-        self.release(entry.class);
+        self.release(entry.class.into_iter().chain(entry.past));
         let Ok(request) = entry.request else { return };
         let secret = ObjectName { namespace: name.namespace.clone(), name: request.secret };
         if let Some(services) = self.wanted.get_mut(&secret) {
@@ -633,6 +688,7 @@ fn name_of(metadata: &ObjectMeta) -> ObjectName {
 
 #[cfg(test)]
 mod tests {
+    use perennial_core::trust::CertificateId;
     use serde_json::json;
 
     use super::*;
@@ -652,7 +708,7 @@ mod tests {
         ObjectName { namespace: "shop".to_owned(), name: name.to_owned() }
     }
 
-    /// One Service, and everything was heard to its end.
+    /// Returns an index with one Service after both lists are complete.
     fn index() -> Index {
         let index = Index::default();
         index.services_begin();
@@ -671,22 +727,22 @@ mod tests {
     fn what_is_written_says_nothing_new_whenever_it_is_heard() {
         let index = index();
         assert!(index.subject(&named("web")).unwrap().is_probably_absent);
-        // Before the look has ended.
+        // The watch reports the write before the reconciliation ends.
         assert_eq!(index.secret(&secret("web-tls", "7")), []);
         index.found(&named("web"), "u1", right("7"));
         assert!(!index.ended(&named("web")));
-        // And after it.
+        // The watch reports the write after the reconciliation has ended.
         index.subject(&named("web"));
         index.found(&named("web"), "u1", right("8"));
         assert!(!index.ended(&named("web")));
         assert_eq!(index.secret(&secret("web-tls", "8")), []);
-        // What others write does, both ways.
+        // A write by another client carries news, both after a reconciliation and during one.
         assert_eq!(index.secret(&secret("web-tls", "9")), [named("web")]);
         index.subject(&named("web"));
         assert_eq!(index.secret(&secret("web-tls", "11")), []);
         index.found(&named("web"), "u1", right("10"));
         assert!(index.ended(&named("web")));
-        // So does a deletion.
+        // A deletion carries news too.
         index.subject(&named("web"));
         assert_eq!(index.secret_gone(&secret("web-tls", "12")), []);
         index.found(&named("web"), "u1", right("12"));
@@ -715,7 +771,7 @@ mod tests {
         silent.metadata.annotations = None;
         assert_eq!(index.service(silent.clone()), Some(named("other")));
         assert_eq!(index.service(silent), None);
-        // Those that a new list does not have.
+        // A new list does not contain this Service.
         index.service(service("last", "u3"));
         index.services_begin();
         assert_eq!(index.services_end(), [named("last")]);
@@ -750,7 +806,7 @@ mod tests {
         index.service(service("other", "u2"));
         index.found(&named("web"), "u1", waits(10, "first"));
         index.found(&named("other"), "u2", waits(20, "second"));
-        // It is the same wait, for whatever it waits now.
+        // The wait keeps its start when its reason changes.
         index.found(&named("web"), "u1", waits(30, "still"));
         let summary = index.summary();
         assert_eq!(summary.waiting, 2);
@@ -771,11 +827,10 @@ mod tests {
         index.service(service("other", "u2"));
         let presents = |chain: &[&str], end: i64| {
             let chain = chain.iter().map(|id| CertificateId((*id).into())).collect();
-            let presents = Presents::This(
-                Class { signed_by: None, chain, key: Some(KeySpec::PLATFORM_DEFAULT) },
-                Timestamp::from_second(end).unwrap(),
-            );
-            Found { presents, ..right("7") }
+            let (key, is_for_service) = (Some(KeySpec::PLATFORM_DEFAULT), true);
+            let class = Class { signed_by: None, own: None, chain, is_for_service, begins_at: None, key };
+            let presented = Presented { class, until: Timestamp::from_second(end).unwrap() };
+            Found { presents: Presents::These(vec![presented]), ..right("7") }
         };
         let standing =
             || -> Vec<String> { index.representatives().unwrap().into_values().map(|service| service.name).collect() };
@@ -787,13 +842,13 @@ mod tests {
         assert_eq!(standing(), ["other", "web"]);
         let first = |seconds: i64| Timestamp::from_second(seconds).ok();
         assert_eq!(index.first_end(), first(1));
-        // Where nobody could look, it is what it was.
+        // If the operator could not read the certificates, the earlier ones still count.
         index.found(&named("web"), "u1", Found::default());
         assert_eq!((standing().len(), index.lock().classes.len()), (2, 2));
-        // A kind that nobody has any more is forgotten.
+        // The index removes a class that no Service uses any more.
         index.found(&named("web"), "u1", presents(&["a"], 3));
         assert_eq!((standing(), index.lock().classes.len()), (vec!["web".to_owned()], 1));
-        index.found(&named("other"), "u2", Found { presents: Presents::Nothing, ..right("8") });
+        index.found(&named("other"), "u2", Found { presents: Presents::These(Vec::new()), ..right("8") });
         assert_eq!(index.first_end(), first(3));
         index.service_gone(&service("web", "u1").metadata);
         assert_eq!((standing(), index.lock().classes.len()), (Vec::new(), 0));
@@ -805,7 +860,7 @@ mod tests {
         index.found(&named("web"), "u1", right("7"));
         assert_eq!(index.service(service("web", "u1")), None);
         assert_eq!(index.service(service("web", "u2")), Some(named("web")));
-        // What was found of the first says nothing of the second.
+        // The result for the first Service does not apply to the second.
         index.found(&named("web"), "u1", right("7"));
         assert_eq!(index.secret(&secret("web-tls", "7")), [named("web")]);
     }

@@ -1,18 +1,20 @@
-//! Reads the keywords of one node of a schema, and refuses those that are not enforced.
+//! Reads the keywords of one node of a schema, and rejects those that this crate does not enforce.
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
+
+use crate::limits::{LIST_KEYS, PATTERN_BYTES};
 
 use super::{Bounds, Format, ListType, SchemaError, Type, name_of};
 
-/// Whether a schema describes the shape of a value, or restricts one that is described elsewhere.
+/// Whether a schema describes a value, or restricts one that is described elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Spine,
     Branch,
 }
 
-/// The keywords of one node, read with the type that each must have.
+/// The keywords of one node, read with their required types.
 pub(super) struct Keywords<'a> {
     pub(super) at: &'a str,
     pub(super) fields: &'a Map<String, Value>,
@@ -114,7 +116,7 @@ impl<'a> Keywords<'a> {
 
     pub(super) fn pattern(&self) -> Result<Option<Regex>, SchemaError> {
         let Some(pattern) = self.text("pattern")?.filter(|pattern| !pattern.is_empty()) else { return Ok(None) };
-        Regex::new(pattern).map(Some).map_err(|source| SchemaError::Pattern {
+        RegexBuilder::new(pattern).size_limit(PATTERN_BYTES).build().map(Some).map_err(|source| SchemaError::Pattern {
             at: name_of(self.at),
             pattern: pattern.to_owned(),
             source: Box::new(source),
@@ -123,6 +125,10 @@ impl<'a> Keywords<'a> {
 
     pub(super) fn list_type(&self) -> Result<ListType, SchemaError> {
         let keys = self.strings("x-kubernetes-list-map-keys")?;
+        if keys.len() > LIST_KEYS {
+            let what = format!("x-kubernetes-list-map-keys of {} names (accepted are {LIST_KEYS})", keys.len());
+            return Err(self.unsupported(what));
+        }
         match self.text("x-kubernetes-list-type")? {
             None | Some("atomic") => Ok(ListType::Atomic),
             Some("set") => Ok(ListType::Set),
@@ -180,7 +186,7 @@ const READ: &[&str] = &[
     "x-kubernetes-validations",
 ];
 
-/// Keywords that a branch of `allOf` and the like may not have.
+/// Keywords that a branch such as `allOf` may not have.
 const SPINE_ONLY: &[&str] = &[
     "default",
     "nullable",

@@ -1,7 +1,6 @@
-//! Looks for fields in a rule that the schema does not have.
+//! Finds fields in a rule that the schema does not have.
 //!
-//! A server type-checks rules. Without that, `!has(self.typo) || …` would pass every object; this
-//! finds it.
+//! A server type-checks rules. Without this check, `!has(self.typo) || …` would accept every object.
 
 use kube_cel::cel::Program;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
@@ -9,7 +8,7 @@ use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use crate::cel_value::{VISIBLE_METADATA, escape};
 use crate::node::{Additional, Node};
 
-/// The first field in the rule of `node` that does not exist.
+/// Returns an error for the first unknown field in the rule of `node`.
 pub(crate) fn check(node: &Node, program: &Program) -> Result<(), String> {
     Names { node, variables: Vec::new() }.visit(program.expression()).map(drop)
 }
@@ -21,7 +20,7 @@ enum Known<'a> {
     Schema(&'a Node),
     /// It is the metadata of a resource.
     Metadata,
-    /// Nothing that a field could be checked against.
+    /// Its fields are unknown.
     Nothing,
 }
 

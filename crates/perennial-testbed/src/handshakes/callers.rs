@@ -1,4 +1,4 @@
-//! Clients of Go's crypto/tls that call their servers all the time, all in one process.
+//! Go clients that connect to their servers repeatedly, all in one process.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -16,34 +16,34 @@ use super::{
 };
 use crate::{ToolError, tools};
 
-/// What a client calls, and with what.
+/// The configuration of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// Which client: whoever had this number before stops.
+    /// The number of the client, which replaces an earlier client with this number.
     pub number: usize,
-    /// The port of loopback where its server is.
+    /// The loopback port of its server.
     pub port: u16,
-    /// The DNS name that it asks for.
+    /// The DNS name to which it connects.
     pub name: &'a str,
-    /// What each of its calls is marked with.
+    /// The mark of each of its calls.
     pub mark: &'a str,
-    /// What it trusts, as PEM.
+    /// Its bundle, as PEM.
     pub bundle: &'a str,
 }
 
-/// A call that has ended.
+/// A completed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Called {
-    /// Which client.
+    /// The number of the client.
     pub number: usize,
-    /// The mark of the client that it began as.
+    /// The mark of the client at the start of the call.
     pub mark: String,
-    /// What came of it, and what the server said where it was accepted; or, where nobody got as far as to judge a certificate, what
-    /// went wrong.
+    /// The answer, with the server's message if it was accepted; or the error, if the handshake did not reach the check of the
+    /// certificate.
     pub answer: Result<(Answer, String), String>,
 }
 
-/// Clients that call until this is dropped.
+/// Clients that connect until this is dropped.
 pub struct Callers {
     child: Child,
     input: ChildStdin,
@@ -52,7 +52,7 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Nobody calls yet. Each call is told to this, in a thread.
+    /// Starts without clients. `tell` is called for each call, in a thread.
     pub fn start(mut tell: impl FnMut(Called) + Send + 'static) -> Result<Callers, AskError> {
         let program = go_program()?;
         let mut command = Command::new(&program);
@@ -67,7 +67,7 @@ impl Callers {
                 match said(&line) {
                     Some(Said::Set(number)) => drop(sender.send(number)),
                     Some(Said::Called(called)) => tell(called),
-                    // It is on its way out, and whoever waits for an answer sees that there is none.
+                    // The process is ending, and the waiting side sees that there is no answer.
                     None => return,
                 }
             }
@@ -75,7 +75,7 @@ impl Callers {
         Ok(Callers { child, input, set, reading: Some(reading) })
     }
 
-    /// Has a client call from now on: calls that begin after this are this one's.
+    /// Sets a client: calls that begin after this use it.
     pub fn set(&mut self, caller: Caller<'_>) -> Result<(), AskError> {
         let Caller { number, port, name, mark, bundle } = caller;
         assert!(
@@ -83,7 +83,7 @@ impl Callers {
             "{name:?} or {mark:?} breaks the line format"
         );
         let line = format!("{number}\t{port}\t{name}\t{mark}\t{}\n", STANDARD.encode(bundle));
-        // Where nobody reads any more, nobody answers.
+        // Without a reader there is no answer.
         let _ = self.input.write_all(line.as_bytes());
         match self.set.recv_timeout(PATIENCE) {
             Ok(set) if set == number => Ok(()),

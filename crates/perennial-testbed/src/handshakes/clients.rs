@@ -1,5 +1,5 @@
-//! The clients. Go, Java and Python are one process for all questions; OpenSSL and GnuTLS are their own command lines, one
-//! process for each.
+//! The clients. Go, Java and Python run one process for all questions; OpenSSL and GnuTLS run their own command lines, one
+//! process for each question.
 
 use std::{
     fmt::Write as _,
@@ -23,7 +23,7 @@ use crate::{
     tools::{self, built_once},
 };
 
-/// What this client makes of each server, in their order.
+/// Returns the answers of this client to all servers, in their order.
 pub(super) fn dial(client: Client, calls: &[Call<'_>]) -> Result<Vec<Answer>, AskError> {
     match client {
         Client::OpenSsl => in_parallel(calls, openssl).into_iter().collect(),
@@ -60,7 +60,7 @@ fn python(defaults: &str) -> Command {
     python
 }
 
-/// Asks a program of ours around a foreign library; `handshakes/go/main.go` says how.
+/// Runs a helper program around a foreign library; `handshakes/go/main.go` describes the protocol.
 fn program(client: Client, command: &mut Command, calls: &[Call<'_>]) -> Result<Vec<Answer>, AskError> {
     let mut input = String::new();
     for Call { question, port } in calls {
@@ -97,7 +97,7 @@ fn openssl(call: &Call<'_>) -> Result<Answer, AskError> {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-brief", "-ign_eof", "-connect", &address(call), "-servername", name]);
     command.args(["-verify_return_error", "-verify_hostname", name]);
-    // Only the bundle counts, not what the machine trusts.
+    // Only the bundle counts, not the trust store of the machine.
     command.args(["-no-CApath", "-no-CAstore", "-CAfile"]).arg(bundle.path());
     let output = tools::run(within_patience(&command).stdin(Stdio::null()))?;
     let [said, errors] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
@@ -137,7 +137,7 @@ fn gnutls(call: &Call<'_>) -> Result<Answer, AskError> {
     }
 }
 
-/// It names all faults that it found.
+/// GnuTLS names all faults that it found.
 fn gnutls_reason(why: &str) -> Reason {
     const WORDS: [(&str, Reason); 4] = [
         ("issuer is unknown", Reason::Issuer),
@@ -177,7 +177,7 @@ fn rustls(call: &Call<'_>) -> Result<Answer, AskError> {
 
 fn rustls_reason(why: &CertificateError) -> Reason {
     match why {
-        // The last one is said where the only issuer of that name has another kind of key.
+        // The last one means that the only issuer of that name has another kind of key.
         CertificateError::UnknownIssuer
         | CertificateError::BadSignature
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Reason::Issuer,
@@ -202,14 +202,14 @@ fn address(call: &Call<'_>) -> String {
     format!("{}:{}", Ipv4Addr::LOCALHOST, call.port)
 }
 
-/// A command line that waits for ever is ended.
+/// Ends a command line that hangs.
 fn within_patience(command: &Command) -> Command {
     let mut timed = Command::new("timeout");
     timed.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
     timed
 }
 
-/// A bundle for those who read files.
+/// A bundle for clients that read files.
 fn file(bundle: &str) -> Result<NamedTempFile, ToolError> {
     let write = || -> io::Result<NamedTempFile> {
         let mut file = NamedTempFile::new()?;
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::{handshakes::Question, tls::Identity};
 
-    /// What each client makes of this port, with a bundle that it can read.
+    /// Returns the answers of all clients for this port, with a readable bundle.
     fn each(port: u16, said: impl Fn(Client, AskError)) {
         let mut openssl = Command::new("openssl");
         openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
@@ -244,7 +244,7 @@ mod tests {
         let is_broken = |client, error| assert!(matches!(error, AskError::Broken { .. }), "{client}: {error}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        // Somebody who does not speak TLS, once for each client.
+        // A server that does not speak TLS, once for each client.
         let rude = thread::spawn(move || {
             for _ in Client::ALL {
                 let (mut socket, _) = listener.accept().unwrap();
@@ -253,7 +253,7 @@ mod tests {
         });
         each(port, is_broken);
         rude.join().unwrap();
-        // Nobody at all: the listener is closed.
+        // No server: the listener is closed.
         each(port, is_broken);
     }
 }

@@ -1,41 +1,41 @@
-//! Compares the answers of all clients with what a test expects.
+//! Compares the answers of all clients with the expected ones.
 
 use std::collections::BTreeMap;
 
 use super::{Answer, Client, Question, Reason, Server, ask};
 use crate::tools::error_chain;
 
-/// A question, and who must refuse the server, and for which reason; all others must accept it.
+/// A question, and the clients that must reject the server, with the reason; all others must accept it.
 #[derive(Debug, Clone)]
 pub struct Expected {
     /// The question.
     pub question: Question,
-    /// Who must say no.
+    /// The clients that must reject the server.
     pub refused_by: BTreeMap<Client, Reason>,
 }
 
 impl Question {
-    /// Every client must accept the server.
+    /// Expects that every client accepts the server.
     pub fn accepted(self) -> Expected {
         self.refused_by(&[])
     }
 
-    /// Every client must refuse the server for this reason.
+    /// Expects that every client rejects the server for this reason.
     pub fn refused(self, reason: Reason) -> Expected {
         self.refused_by(&Client::ALL.map(|client| (client, reason)))
     }
 
-    /// These clients must refuse the server for these reasons, and all others accept it.
+    /// Expects that these clients reject the server for these reasons, and that all others accept it.
     pub fn refused_by(self, clients: &[(Client, Reason)]) -> Expected {
         Expected { question: self, refused_by: clients.iter().copied().collect() }
     }
 }
 
-/// Asks every client of every kind of server, and fails the test with a table if an answer is not the expected one.
+/// Asks every client with every kind of server, and fails the test with a table of unexpected answers.
 ///
 /// # Panics
-/// If an answer is not the expected one, if somebody got as far as neither accepting nor refusing, if a tool is missing, or if
-/// there is nothing to ask.
+/// If an answer is unexpected, if a client neither accepted nor rejected, if a tool is missing, or if
+/// there are no questions.
 #[track_caller]
 pub fn expect(expected: &[Expected]) {
     assert!(!expected.is_empty(), "there are no questions, so nobody was asked");
@@ -59,7 +59,7 @@ pub fn expect(expected: &[Expected]) {
     assert!(lines.is_empty(), "{} of {all} answers are not the expected ones\n{}", lines.len(), lines.join("\n"));
 }
 
-/// How an answer differs from the wanted refusal, or from acceptance where none is wanted.
+/// Returns how an answer differs from the expected rejection, or from acceptance if none is expected.
 fn difference(wanted: Option<Reason>, got: &Answer) -> Option<String> {
     match (wanted, got) {
         (None, Answer::Accepted) => None,

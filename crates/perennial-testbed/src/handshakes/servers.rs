@@ -1,4 +1,4 @@
-//! The servers: each distinct identity gets a port of its own, and whoever accepts it is greeted.
+//! The servers: each distinct identity has its own port, and accepted clients get a message.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use crate::{
     tools,
 };
 
-/// Running servers. They end when this is dropped.
+/// Running servers. They stop when this is dropped.
 pub(super) struct Servers<'a> {
     ports: BTreeMap<(&'a str, &'a str), u16>,
     _running: Vec<Running>,
@@ -34,7 +34,7 @@ enum Running {
     Go { _it: Serving },
 }
 
-/// One for each identity that the questions are about.
+/// Starts one server for each identity of the questions.
 pub(super) fn start(server: Server, questions: &[Question]) -> Result<Servers<'_>, AskError> {
     let identities: BTreeMap<_, _> = questions.iter().map(|it| (key(&it.server), &it.server)).collect();
     let mut ports = BTreeMap::new();
@@ -59,7 +59,7 @@ pub(super) fn start(server: Server, questions: &[Question]) -> Result<Servers<'_
 }
 
 impl Servers<'_> {
-    /// Where this identity is served.
+    /// Returns the port of this identity.
     pub(super) fn port(&self, identity: &Identity) -> u16 {
         *self.ports.get(&key(identity)).expect("each identity has a server")
     }
@@ -93,7 +93,7 @@ impl Listening {
                     && !ends.load(Ordering::SeqCst)
                 {
                     let config = config.clone();
-                    // What goes wrong here the client knows better.
+                    // The client reports any error here.
                     thread::spawn(move || greet(config, socket).ok());
                 }
             }
@@ -105,7 +105,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::SeqCst);
-        // It looks whether it ends when somebody connects.
+        // The server checks for its end at each connection.
         if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok()
             && let Some(accepting) = self.accepting.take()
         {
@@ -118,7 +118,7 @@ fn greet(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
     let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
-    // An alert that says why goes out even where the handshake fails.
+    // An alert with the reason is sent even if the handshake fails.
     server.complete_io(&mut socket)?;
     server.writer().write_all(format!("{GREETING}\n").as_bytes())?;
     server.send_close_notify();
@@ -126,14 +126,14 @@ fn greet(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
         server.write_tls(&mut socket)?;
     }
     socket.shutdown(Shutdown::Write)?;
-    // The client closes first, so that nothing that was sent is lost.
+    // The client closes first, so that nothing is lost.
     io::copy(&mut socket, &mut io::sink()).map(drop)
 }
 
 /// Longer than a busy machine needs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A process that serves all identities with Go. It ends with its standard input, so also when this process is killed.
+/// A Go process that serves all identities. It ends with its standard input, so also when this process is killed.
 struct Serving {
     child: Child,
     answers: BufReader<std::process::ChildStdout>,
@@ -150,7 +150,7 @@ impl Serving {
         Ok(Serving { child, answers })
     }
 
-    /// Serves one more identity, and says where.
+    /// Serves one more identity, and returns its port.
     fn serve(&mut self, identity: &Identity) -> Result<u16, AskError> {
         let [chain, key] = [&identity.chain, &identity.key].map(|text| STANDARD.encode(text));
         let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Compares the verdicts of all judges with what a test expects.
+//! Compares the verdicts of all judges with the expected ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use super::{Case, Judge, Verdict};
 use crate::ToolError;
 
-/// What every judge said about every case.
+/// The verdicts of all judges on all cases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(BTreeMap<Judge, Vec<(String, Verdict)>>);
 
@@ -17,40 +17,40 @@ pub struct Report(BTreeMap<Judge, Vec<(String, Verdict)>>);
 pub struct Expected {
     /// The question.
     pub case: Case,
-    /// Who must say no.
+    /// The judges that must reject it.
     pub refused_by: BTreeSet<Judge>,
 }
 
-/// A verdict that is not the expected one.
+/// An unexpected verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disagreement {
     /// The case.
     pub id: String,
-    /// Who disagrees with the test.
+    /// The judge.
     pub judge: Judge,
-    /// The verdict, the opposite of what was expected.
+    /// The verdict.
     pub got: Verdict,
 }
 
 impl Case {
-    /// Every judge must accept this.
+    /// Expects that every judge accepts the case.
     pub fn accepted(self) -> Expected {
         self.refused_by(&[])
     }
 
-    /// Every judge must refuse this.
+    /// Expects that every judge rejects the case.
     pub fn refused(self) -> Expected {
         self.refused_by(&Judge::ALL)
     }
 
-    /// These judges must refuse this, and all others accept it.
+    /// Expects that these judges reject the case, and that all others accept it.
     pub fn refused_by(self, judges: &[Judge]) -> Expected {
         Expected { case: self, refused_by: judges.iter().copied().collect() }
     }
 }
 
 impl Report {
-    /// What this judge said about the case of this id, if there is one.
+    /// Returns the verdict of this judge on the case with this id, if there is one.
     pub fn verdict(&self, judge: Judge, id: &str) -> Option<&Verdict> {
         self.0.get(&judge)?.iter().find(|(case, _)| case == id).map(|(_, verdict)| verdict)
     }
@@ -69,7 +69,7 @@ pub fn judge_all(cases: &[Case]) -> Result<Report, ToolError> {
     Ok(Report(verdicts.into_iter().map(|(judge, verdicts)| (judge, named(verdicts))).collect()))
 }
 
-/// The verdicts that are not the expected ones.
+/// Returns the unexpected verdicts.
 pub fn disagreements(expected: &[Expected]) -> Result<Vec<Disagreement>, ToolError> {
     let cases: Vec<Case> = expected.iter().map(|it| it.case.clone()).collect();
     let report = judge_all(&cases)?;
@@ -81,10 +81,10 @@ pub fn disagreements(expected: &[Expected]) -> Result<Vec<Disagreement>, ToolErr
     Ok(all.collect())
 }
 
-/// Asks every judge and fails the test with a table if one of them disagrees with the expectation.
+/// Asks every judge, and fails the test with a table of unexpected verdicts.
 ///
 /// # Panics
-/// If a verdict is not the expected one, if a tool is missing, or if there is nothing to judge.
+/// If a verdict is unexpected, if a tool is missing, or if there are no cases.
 #[track_caller]
 pub fn expect(expected: &[Expected]) {
     assert!(!expected.is_empty(), "there are no cases, so nothing was judged");

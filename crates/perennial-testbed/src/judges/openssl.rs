@@ -26,7 +26,7 @@ fn judge_one(files: &Files<'_>, case: &Case) -> Result<Verdict, ToolError> {
         return Ok(Verdict::refused("the chain is empty"));
     };
     let mut command = Command::new("openssl");
-    // Only our anchors count, not the machine's; level 2 is what TLS asks for by default on Debian.
+    // Only these anchors count, not those of the machine; level 2 is the default of TLS on Debian.
     command.args(["verify", "-x509_strict", "-auth_level", "2", "-no-CApath", "-no-CAstore"]);
     command.args(["-purpose", if case.purpose == Purpose::Server { "sslserver" } else { "sslclient" }]);
     command.args(["-attime", &case.at.to_string()]);
@@ -34,7 +34,7 @@ fn judge_one(files: &Files<'_>, case: &Case) -> Result<Verdict, ToolError> {
         let option = if name.parse::<IpAddr>().is_ok() { "-verify_ip" } else { "-verify_hostname" };
         command.args([option, name]);
     }
-    // An empty file is an error to OpenSSL, an empty bundle is a fair question.
+    // OpenSSL rejects an empty file, but an empty bundle is a valid case.
     match case.anchors.as_slice() {
         [] => command.arg("-no-CAfile"),
         anchors => command.arg("-CAfile").arg(files.path(anchors)),
@@ -54,13 +54,13 @@ fn judge_one(files: &Files<'_>, case: &Case) -> Result<Verdict, ToolError> {
     Ok(Verdict::refused(reasons.join("; ")))
 }
 
-/// A line such as "error 10 at 0 depth lookup: certificate has expired", or that a file holds no certificate.
+/// Returns a line such as "error 10 at 0 depth lookup: certificate has expired", or that a file has no certificate.
 fn is_reason(line: &str) -> bool {
     const UNREADABLE: [&str; 3] = ["Could not read", "Unable to load", "Error loading file"];
     line.contains(" depth lookup: ") || UNREADABLE.iter().any(|start| line.starts_with(start))
 }
 
-/// Each distinct list of certificates as one PEM file, because hundreds of cases share their anchors.
+/// Writes each distinct list of certificates to one PEM file, because hundreds of cases share their anchors.
 struct Files<'a>(BTreeMap<&'a [Vec<u8>], PathBuf>);
 
 impl<'a> Files<'a> {

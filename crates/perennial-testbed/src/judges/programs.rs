@@ -1,7 +1,7 @@
-//! The judges that are programs of ours around a foreign library: Go, Java and GnuTLS, each one process per batch.
+//! The judges that are helper programs around a foreign library: Go, Java and GnuTLS, each one process per batch.
 //!
 //! They share a format that needs no parser in any of the three languages: a case is a line of tab-separated
-//! fields (see `judges/go/main.go`), an answer is "accepted" or "refused", a tab, and why.
+//! fields (see `judges/go/main.go`), an answer is "accepted" or "refused", a tab, and the reason.
 
 use std::{fmt::Write, process::Command};
 

@@ -1,4 +1,4 @@
-//! The rustls-webpki judge: what a rustls server or client of ours would say.
+//! The rustls-webpki judge: the result of a rustls server or client.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) fn judge(case: &Case) -> Verdict {
     };
     match verify(case, leaf, intermediates) {
         Ok(()) => Verdict::accepted(),
-        // The error of a wrong name lists the names that would have been right.
+        // The error for a wrong name lists the names of the certificate.
         Err(error) => Verdict::refused(format!("{error:?}")),
     }
 }

@@ -1,4 +1,4 @@
-//! A kube-controller-manager with the few controllers that a test is about, such as the garbage collector.
+//! A kube-controller-manager that runs only the controllers that a test needs, such as the garbage collector.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::process::{Port, Process};
 use super::{Credentials, StartError, ask_until_ready, client, fetch, kubeconfig, program, read_kubeconfig};
 use crate::ToolError;
 
-/// A running kube-controller-manager. It is killed when this is dropped.
+/// A running kube-controller-manager. The process is killed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Controllers {
     process: Process,
@@ -14,10 +14,10 @@ pub(super) struct Controllers {
 }
 
 impl Controllers {
-    /// Starts these controllers, and waits until all of them are there. What they write and the certificate that they serve with
-    /// are in this directory; this kubeconfig says to whom they talk, and who they are.
+    /// Starts these controllers, and waits until all of them run.
     ///
-    /// Each then acts by its own service account, as in a cluster, and may do what its role allows.
+    /// The directory gets their log and their serving certificate. The kubeconfig names the API server and has the credentials.
+    /// Each controller uses its own service account, as in a cluster, and has only the permissions of its role.
     pub(super) async fn start(dir: &Path, kubeconfig: &Path, names: &[&str]) -> Result<Controllers, StartError> {
         let port = Port::reserve().map_err(StartError::Port)?;
         let serving = dir.join("controllers");
@@ -29,7 +29,7 @@ impl Controllers {
             format!("--secure-port={}", port.number()),
             "--permit-port-sharing".into(),
             format!("--cert-dir={}", serving.display()),
-            // There is one, so nobody needs to agree on who it is.
+            // There is only one instance, so no leader election is needed.
             "--leader-elect=false".into(),
         ];
         let log = dir.join("kube-controller-manager.log");
@@ -39,7 +39,7 @@ impl Controllers {
         Ok(Controllers { process, _port: port })
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines of the log.
     pub(super) fn last_words(&self) -> String {
         self.process.last_words()
     }
@@ -47,15 +47,15 @@ impl Controllers {
 
 const PROGRAM: &str = "kube-controller-manager";
 
-/// Whether all of these have joined those whose health it tells of; if not, what it says instead.
+/// Returns `Ok` if the health check lists all of these controllers; otherwise its answer.
 async fn running(serving: &Path, port: u16, names: &[&str]) -> Result<Result<(), String>, StartError> {
-    // It writes its certificate before its key.
+    // kube-controller-manager writes its certificate before its key.
     if !serving.join("kube-controller-manager.key").is_file() {
         return Ok(Err("nothing".to_owned()));
     }
     let certificate = serving.join("kube-controller-manager.crt");
     let authority = std::fs::read(&certificate).map_err(ToolError::file(&certificate))?;
-    // Everybody may ask about its health, so it is not told who asks.
+    // The health check needs no credentials.
     let config = kubeconfig(port, &authority, Credentials { user: "nobody", token: None });
     let answer = fetch(&client(&read_kubeconfig(&config)).await?, "/healthz?verbose").await;
     Ok(answer.and_then(|text| {

@@ -46,7 +46,7 @@ impl Drop for Door {
 }
 
 async fn accept(listener: TcpListener, leads_to: Arc<AtomicU16>) {
-    // A listener on loopback fails only where there are no more files to open; then nothing here goes on.
+    // A listener on loopback fails only without free file descriptors; then nothing here works.
     while let Ok((mut from, _)) = listener.accept().await {
         let to = SocketAddr::from((Ipv4Addr::LOCALHOST, leads_to.load(Ordering::SeqCst)));
         tokio::spawn(async move {
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Greets everybody with its number and repeats what they say.
+    /// Sends its number to each client and echoes its input.
     async fn server(number: u8) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

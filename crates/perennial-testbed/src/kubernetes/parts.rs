@@ -1,4 +1,4 @@
-//! etcd and kube-apiservers one by one, for tests that restart them and give them their certificates.
+//! Single etcd and kube-apiserver processes, for tests that restart them and supply their certificates.
 
 use std::io;
 use std::path::Path;
@@ -11,26 +11,28 @@ use super::process::{Port, Process};
 use super::{StartError, program};
 use crate::ToolError;
 
-/// A single etcd that speaks TLS with everybody, and only with who has a client certificate.
+/// A single etcd with TLS that requires client certificates.
 #[derive(Debug)]
 pub struct Etcd {
     process: Process,
     ports: [Port; 2],
 }
 
-/// A kube-apiserver. It is killed when this is dropped.
+/// A kube-apiserver. The process is killed when this value is dropped.
 #[derive(Debug)]
 pub struct ApiServer {
     process: Process,
     port: Port,
 }
 
-/// How long a kube-apiserver may take to answer who is waiting when it is asked to end.
+/// The maximum time for a kube-apiserver to finish its requests at shutdown.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 impl Etcd {
-    /// Starts one with its data and its log in this directory. Whoever connects must show a certificate that the authority
-    /// signed; it shows the one of these files itself, to clients and as a peer.
+    /// Starts an etcd with its data and its log in this directory.
+    ///
+    /// Every client and peer must present a certificate that `authority` signed. etcd itself presents `certificate`, both to
+    /// clients and to peers.
     pub fn start(dir: &Path, authority: &Path, certificate: &Path, key: &Path) -> Result<Etcd, StartError> {
         let ports = [Port::reserve().map_err(StartError::Port)?, Port::reserve().map_err(StartError::Port)?];
         let [peers, clients] = [&ports[0], &ports[1]].map(|port| format!("https://127.0.0.1:{}", port.number()));
@@ -45,19 +47,19 @@ impl Etcd {
         Ok(Etcd { process, ports })
     }
 
-    /// Where clients find it.
+    /// Returns the URL for clients.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports[1].number())
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines of the log.
     pub fn last_words(&self) -> String {
         self.process.last_words()
     }
 }
 
 impl ApiServer {
-    /// Starts one with these arguments, apart from those about its port, and its log in this file.
+    /// Starts a kube-apiserver with these arguments, with its log in this file. The arguments for its port are added.
     pub fn start(arguments: &[String], log: &Path) -> Result<ApiServer, StartError> {
         let port = Port::reserve().map_err(StartError::Port)?;
         let mut arguments = arguments.to_vec();
@@ -68,17 +70,17 @@ impl ApiServer {
         Ok(ApiServer { process, port })
     }
 
-    /// Where it is.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status of the kube-apiserver, if it has exited.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.ended()
     }
 
-    /// Asks it to end, and waits until it has answered everybody.
+    /// Stops the kube-apiserver, and waits until it has finished its requests.
     pub async fn end(mut self) -> Result<(), StartError> {
         self.process.ask_to_end()?;
         let deadline = Instant::now() + END_WITHIN;
@@ -91,7 +93,7 @@ impl ApiServer {
         Err(StartError::NotReady { program: "kube-apiserver", answer: "nothing".to_owned(), log: self.last_words() })
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines of the log.
     pub fn last_words(&self) -> String {
         self.process.last_words()
     }

@@ -1,4 +1,4 @@
-//! A program that runs in the background until its handle is dropped, or this process ends in whatever way.
+//! A program that runs in the background until its handle is dropped, or until this process ends in any way.
 
 use std::{
     fs::{self, File},
@@ -19,15 +19,15 @@ use crate::{ToolError, tools};
 pub(super) struct Process {
     child: Child,
     log: PathBuf,
-    /// Ends the thread that started the program, when dropped.
+    /// The thread that started the program ends when this sender is dropped.
     _keeper: mpsc::Sender<()>,
 }
 
 impl Process {
-    /// Starts a program that writes what it has to say to `log`.
+    /// Starts a program that writes its output to `log`.
     ///
-    /// A test that is killed drops nothing, so the kernel is asked to kill the program with its parent. To the kernel
-    /// the parent is the thread that started it, and test threads come and go: it gets one of its own.
+    /// A test that is killed drops no handle, so the kernel must kill the program when its parent ends. For the kernel, the parent
+    /// is the thread that started the program. Test threads end at any time, so the program gets its own thread.
     pub(super) fn start(program: &Path, arguments: &[String], log: PathBuf) -> Result<Process, ToolError> {
         let output = File::create(&log).map_err(ToolError::file(&log))?;
         let errors = output.try_clone().map_err(ToolError::file(&log))?;
@@ -39,7 +39,7 @@ impl Process {
         let (keeper, kept) = mpsc::channel::<()>();
         thread::spawn(move || {
             let child = command.spawn().map_err(|source| tools::not_started("setpriv".into(), source));
-            // Nobody sends anything; this returns when the other end is dropped.
+            // `recv` returns when the sender is dropped.
             if started.send(child).is_ok() {
                 let _ = kept.recv();
             }
@@ -48,17 +48,17 @@ impl Process {
         Ok(Process { child, log, _keeper: keeper })
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status of the program, if the program has exited.
     pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the program.
     pub(super) fn ask_to_end(&self) -> Result<(), ToolError> {
         tools::ask(Command::new("kill").args(["-TERM", &self.child.id().to_string()]), b"").map(drop)
     }
 
-    /// The last lines that it wrote.
+    /// Returns the last lines of the output of the program.
     pub(super) fn last_words(&self) -> String {
         const LINES: usize = 20;
         let text = fs::read(&self.log).unwrap_or_default();
@@ -75,8 +75,9 @@ impl Drop for Process {
     }
 }
 
-/// A port of loopback that is ours: nobody is given it while this lives, but a program that shares ports may listen
-/// on it.
+/// A reserved port of the loopback interface.
+///
+/// The kernel gives the port to no other process while this value exists, but a program that shares ports can listen on the port.
 #[derive(Debug)]
 pub(super) struct Port {
     number: u16,
@@ -84,7 +85,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// One that the kernel chooses.
+    /// Reserves a port that the kernel chooses.
     pub(super) fn reserve() -> io::Result<Port> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseport(true)?;

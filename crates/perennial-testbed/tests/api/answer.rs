@@ -1,4 +1,4 @@
-//! An answer without what is different every time, and where two of them differ.
+//! Normalizes an answer, and compares two answers.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -14,7 +14,7 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-/// What chance made, and what stands for it: in which step a conversation came across it.
+/// Random values, with the step in which each first appeared.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Where two answers differ, as JSON pointers into `{code, warnings, body}`, with what is there.
+/// Returns where two answers differ, as JSON pointers into `{code, warnings, body}`, with the values.
 pub(crate) fn differing(real: &Answer, ours: &Answer) -> Vec<(String, Value, Value)> {
     // Where one refuses what the other does, the rest differs, too.
     if real.code != ours.code {
@@ -106,12 +106,12 @@ fn differ(at: &str, real: &Value, ours: &Value, found: &mut Vec<(String, Value, 
     }
 }
 
-/// A server tells when it likes how far a watch is.
+/// Servers send bookmarks at any time.
 fn is_progress(event: &Value) -> bool {
     event["type"] == "BOOKMARK" && event["object"]["metadata"].get("annotations").is_none()
 }
 
-/// A value with names for what chance made, and in an order where the server chooses one.
+/// Returns a value with names for random values, and sorted where the server chooses an order.
 fn plain(value: Value, names: &mut Names) -> Value {
     match value {
         Value::Object(mut map) => {
@@ -167,14 +167,14 @@ fn name_what_was_generated(object: &Map<String, Value>, names: &mut Names) {
     }
 }
 
-/// The server orders them by time, in seconds.
+/// The server sorts them by time, in seconds.
 fn order_managers(metadata: &mut Map<String, Value>) {
     if let Some(Value::Array(managers)) = metadata.get_mut("managedFields") {
         managers.sort_by_key(|it| [&it["manager"], &it["operation"], &it["subresource"]].map(Value::to_string));
     }
 }
 
-/// The server comes across what is wrong in any order.
+/// The server reports faults in any order.
 fn order_causes(status: &mut Map<String, Value>) {
     let Some(Value::Array(causes)) = status.get_mut("details").and_then(|details| details.get_mut("causes")) else {
         return;
@@ -210,7 +210,7 @@ fn plain_text(text: &str, names: &mut Names) -> String {
     if is_age {
         return "some age".to_owned();
     }
-    // Messages tell uids, too.
+    // Messages contain uids too.
     const LENGTH: usize = 36;
     let mut plain = text.to_owned();
     for start in 0..text.len().saturating_sub(LENGTH - 1) {
@@ -227,5 +227,5 @@ fn is_uid(text: &str) -> bool {
         && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Stands for what only the other server has.
+/// Stands for a value that only the other server has.
 const NOTHING: &str = "(nothing)";

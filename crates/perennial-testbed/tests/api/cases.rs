@@ -1,11 +1,11 @@
-//! What both servers are asked.
+//! The requests to both servers.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A conversation with a server, in a namespace of its own.
+/// A conversation with a server, in its own namespace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
@@ -18,8 +18,8 @@ pub(crate) struct Case {
     pub(crate) namespace: String,
 }
 
-/// One request. In its path and body, `$name` stands for what an earlier step kept under that name, `$ns` for the case's
-/// namespace, and `$large` for much text.
+/// One request. In its path and body, `$name` stands for a value that an earlier step stored under that name, `$ns` for the case's
+/// namespace, and `$large` for a long text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -48,7 +48,7 @@ pub(crate) struct Step {
     pub(crate) times: usize,
 }
 
-/// What a body is.
+/// The kind of a body.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Content {
@@ -61,7 +61,7 @@ pub(crate) enum Content {
     Unknown,
 }
 
-/// A form of an answer.
+/// The format of an answer.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Accept {
@@ -72,11 +72,11 @@ pub(crate) enum Accept {
     MetadataList,
 }
 
-/// Every case, in groups. Cases of a group do not get in each other's way.
+/// Returns every case, in groups. Cases of a group do not affect each other.
 pub(crate) fn groups() -> Vec<Vec<Case>> {
     let mut groups: Vec<Vec<Case>> = FILES.iter().map(|(file, text)| read(file, text)).collect();
     groups.push(vec![recorded_pkis()]);
-    // This makes our server forget what happened before.
+    // This makes the embedded server drop its log.
     groups.push(read("forgotten.yaml", include_str!("cases/forgotten.yaml")));
     for (number, case) in (1..).zip(groups.iter_mut().flatten()) {
         case.namespace = format!("case-{number}");
@@ -103,7 +103,7 @@ fn read(file: &str, text: &str) -> Vec<Case> {
     serde_norway::from_str(text).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// PKI resources whose verdicts are on record: the server says them itself.
+/// PKI resources with recorded verdicts of a server.
 fn recorded_pkis() -> Case {
     let lines = include_str!("../../../perennial-api/tests/data/pkis.jsonl").lines();
     let cases = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -172,7 +172,7 @@ impl Accept {
     }
 }
 
-/// The namespace of a case, before its first step.
+/// Creates the namespace of a case, before its first step.
 pub(crate) fn namespace(case: &Case) -> Value {
     json!({"metadata": {"name": case.namespace}})
 }

@@ -1,11 +1,11 @@
-//! The differences between the two servers that we live with, or are going to do something about.
+//! The accepted differences between the two servers.
 
 use std::{fmt, sync::LazyLock};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A difference that was found.
+/// A found difference.
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) case: String,
@@ -18,7 +18,7 @@ pub(crate) struct Difference {
     pub(crate) ours: Value,
 }
 
-/// A difference as `differences.yaml` lists it. What is left out may be anything.
+/// A difference in `differences.yaml`. An absent field matches any value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listed {
@@ -36,7 +36,7 @@ struct Listed {
     todo: bool,
 }
 
-/// What a run found.
+/// The differences of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     found: Vec<Difference>,
@@ -97,7 +97,7 @@ impl Listed {
     }
 }
 
-/// Whether a pointer is this one, or below it.
+/// Returns true if a pointer is this one, or below it.
 fn is_below(at: &str, pointer: &str) -> bool {
     let mut parts = pointer.split('/');
     at.split('/').all(|wanted| parts.next().is_some_and(|part| wanted == "*" || wanted == part))

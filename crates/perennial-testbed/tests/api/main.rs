@@ -1,7 +1,7 @@
-//! The embedded API server and a real kube-apiserver are asked the same and answer the same.
+//! The embedded API server and a real kube-apiserver give the same answers to the same requests.
 //!
-//! What is asked is in `cases/`. Where the two may differ, and why, is in `differences.yaml`: a difference that is not
-//! listed there fails the test, and so does a listed one that is no more.
+//! The requests are in `cases/`. The accepted differences, with reasons, are in `differences.yaml`: a difference that is not
+//! listed there fails the test, and so does a listed one that no longer exists.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use servers::Server;
 
 #[tokio::test]
-async fn both_servers_answer_the_same() {
+async fn both_servers_give_the_same_answers() {
     let control_plane =
         perennial_testbed::kubernetes::ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
     let real = Server::new(control_plane.client().await.unwrap());
@@ -37,7 +37,7 @@ async fn both_servers_answer_the_same() {
     assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n"));
 }
 
-/// Runs a case on both servers, side by side.
+/// Runs a case on both servers in parallel.
 async fn compare(case: &Case, real: &Server, ours: &Server) -> Differences {
     let mut found = Differences::default();
     let (mut on_real, mut on_ours) = tokio::join!(real.begin(case), ours.begin(case));

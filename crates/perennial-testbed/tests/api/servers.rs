@@ -18,7 +18,7 @@ use crate::{
     cases::{self, Case, Step},
 };
 
-/// A server that is asked.
+/// A server under test.
 pub(crate) struct Server {
     client: Client,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Conversation<'s> {
     names: Names,
 }
 
-/// Where resources are that are not in the core group.
+/// The API groups of resources outside the core group.
 const GROUPS: &[(&str, &str)] = &[
     ("deployments", "/apis/apps/v1"),
     ("leases", "/apis/coordination.k8s.io/v1"),
@@ -40,7 +40,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("things", "/apis/example.test/v1"),
 ];
 
-/// No answer takes this long.
+/// The longest time of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Server {
@@ -98,7 +98,7 @@ impl Server {
 }
 
 impl Conversation<'_> {
-    /// Takes a step, and returns the answer without what is different every time.
+    /// Runs a step, and returns the answer without random values.
     pub(crate) async fn take(&mut self, step: &Step) -> Answer {
         let mut answer = Answer::default();
         for i in 1..=step.times {

@@ -1,4 +1,4 @@
-//! Everybody who asks the API server something, again and again, each as its row's real user.
+//! The callers of the API server, which send requests repeatedly, each as the user of its row.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::objects::{Key, Material, When, describe, now};
 use crate::tls::Call;
 use crate::world::World;
 
-/// Somebody.
+/// A caller.
 pub(crate) struct Caller {
     pub(crate) name: String,
     pub(crate) server_name: &'static str,
@@ -24,14 +24,14 @@ pub(crate) struct Caller {
     pub(crate) is_kubectl: bool,
     /// None for the API server.
     pub(crate) port: Option<u16>,
-    /// When what it knows is over.
+    /// When its trusted CA expires.
     pub(crate) until: Option<Timestamp>,
-    /// Whether it does not keep to the catalog, and is refused at last.
+    /// True if it does not follow the catalog, and is rejected in the end.
     pub(crate) is_refused: bool,
     pub(crate) count: Count,
 }
 
-/// As whom.
+/// The identity of a caller.
 pub(crate) enum Identity {
     Nobody,
     Held(Key, When),
@@ -39,16 +39,16 @@ pub(crate) enum Identity {
     Requested(Arc<Requested>),
 }
 
-/// What is asked, and what is the right answer.
+/// A request, and its expected response.
 #[derive(Clone)]
 pub(crate) enum Question {
-    /// Who the API server takes one for; and as who it is asked on behalf of whom, for a front proxy.
+    /// The user that the API server sees; for a front proxy, the impersonated user.
     WhoAmI { user: String, on_behalf: bool },
-    /// A path, and what is in the answer.
+    /// A path, and a part of the expected answer.
     Get { path: String, answer: &'static str },
 }
 
-/// What came of it.
+/// The result of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     pub(crate) answered: AtomicUsize,
@@ -65,11 +65,11 @@ impl Count {
 }
 
 const PAUSE: Duration = Duration::from_millis(500);
-/// kubectl is a process each time.
+/// kubectl runs as a process for each request.
 const KUBECTL_PAUSE: Duration = Duration::from_millis(1500);
 
 impl Caller {
-    /// A process that makes one connection for each question to the API server.
+    /// A process that opens one connection for each request to the API server.
     pub(crate) fn new(name: String, server_name: &'static str, trust: (Key, When), identity: Identity) -> Caller {
         let question = Question::Get { path: "/version".to_owned(), answer: "gitVersion" };
         let count = Count::default();
@@ -91,7 +91,7 @@ impl Caller {
         Caller { question, ..self }
     }
 
-    /// It asks to be told that it is this user.
+    /// It asks the API server for its own user.
     pub(crate) fn is(self, user: &str) -> Caller {
         self.asks(Question::WhoAmI { user: user.to_owned(), on_behalf: false })
     }
@@ -100,7 +100,7 @@ impl Caller {
         Caller { is_kubectl: true, name: format!("kubectl as {}", self.name), ..self }
     }
 
-    /// Asks until the end of the test.
+    /// Sends requests until the end of the test.
     pub(crate) async fn ask_on(self: Arc<Caller>, world: Arc<World>) {
         let pause = if self.is_kubectl { KUBECTL_PAUSE } else { PAUSE };
         let margin = SignedDuration::from_secs(5);
@@ -112,7 +112,7 @@ impl Caller {
         }
     }
 
-    /// Whether it reads something later than the catalog allows.
+    /// True if the client reads an object later than the catalog allows.
     fn is_too_late(&self) -> bool {
         self.trust.1 == When::TooLate || matches!(self.identity, Identity::Held(_, When::TooLate))
     }

@@ -1,4 +1,4 @@
-//! Who takes part: the servers behind the API server, and everybody who calls it, each with what the catalog says that it reads.
+//! The participants: the servers behind the API server, and all its callers, each with the files of the catalog.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ const MANAGED: &str = "openshift-config-managed";
 const EXTERNAL: &str = "api.shop.example.com";
 const INTERNAL: &str = "api-int.shop.example.com";
 const PROMETHEUS: &str = "system:serviceaccount:openshift-monitoring:prometheus-k8s";
-/// The API server asks the kubelet for it.
+/// The API server requests it from the kubelet.
 const LOG: &str = "/api/v1/namespaces/openshift-kube-apiserver/pods/kube-apiserver-m0/log";
 const FRONT_PROXY: &[&str] = &["system:openshift-aggregator"];
 
-/// The servers, and where they are.
+/// The servers and their addresses.
 pub(crate) struct Servers {
     pub(crate) all: Vec<Arc<Server>>,
     ports: BTreeMap<&'static str, u16>,
 }
 
-/// Starts the servers and tells the API server of them.
+/// Starts the servers and registers them in the API server.
 pub(crate) async fn start_servers(world: &Arc<World>, cluster: &Cluster) -> Servers {
     // Where extension API servers look for what the kube-apiserver was told to accept front proxies by, which it puts there
     // itself; and what the catalog says they and the controller manager read.
@@ -85,7 +85,7 @@ impl Servers {
     }
 }
 
-/// Registers an aggregated API, and waits until it is available. A Service on loopback is one with an external name.
+/// Registers an aggregated API, and waits until it is available. A Service on loopback has an external name.
 async fn register(cluster: &Cluster, name: &str, authority: &str, port: u16) {
     let service = json!({
         "metadata": {"name": name},
@@ -117,7 +117,7 @@ async fn register(cluster: &Cluster, name: &str, authority: &str, port: u16) {
     panic!("{id} is not available");
 }
 
-/// Everybody who calls.
+/// All callers.
 pub(crate) fn callers(servers: &Servers, objects: &Objects, late: When) -> Vec<Caller> {
     let mut callers = Vec::new();
     let started = || (Key::started(KAS, "kube-apiserver-server-ca"), When::AtOnce);
@@ -160,7 +160,7 @@ pub(crate) fn callers(servers: &Servers, objects: &Objects, late: When) -> Vec<C
     let path = format!("/apis/{}/v1", group("late-extension"));
     let aggregated = Caller::new("asking late-extension".to_owned(), "localhost", started(), node_admin());
     callers.push(aggregated.asks(get(&path, "APIResourceList")).with_kubectl());
-    // Certificates that somebody requested: one goes on until its end, the others ask again and again.
+    // Requested certificates: one is used until it expires, the others are renewed.
     for (name, requested) in [
         ("a kubelet", Requested::client("system:node:m0", "system:nodes").until_its_end()),
         ("a kubelet that is often new", Requested::client("system:node:m0", "system:nodes")),
@@ -174,8 +174,8 @@ pub(crate) fn callers(servers: &Servers, objects: &Objects, late: When) -> Vec<C
     let monitoring = Caller::new(name, "kube-controller-manager", trust, Identity::Requested(Arc::new(prometheus)));
     let port = Some(servers.ports["kube-controller-manager"]);
     callers.push(Caller { port, ..monitoring.asks(get("/metrics", "ok")) });
-    // Files of the installation that nobody brings anything new. They know one signer of the load balancer, for as long as it
-    // lives: ten years of a real one.
+    // Files of the installation, which are never updated. They have one signer of the load balancer, as long as it
+    // is valid: ten years for a real one.
     let first = || (Key::map(KAS, "kube-apiserver-server-ca"), When::Never);
     let until = Some(end_of(objects, &Key::secret(KASO, "loadbalancer-serving-signer")));
     let admin = || Identity::Fixed(mint::installation().admin());
@@ -189,7 +189,7 @@ pub(crate) fn callers(servers: &Servers, objects: &Objects, late: When) -> Vec<C
         Caller::new("a new node".to_owned(), INTERNAL, first(), bootstrap).is(user),
     ];
     callers.extend(frozen.into_iter().map(|caller| Caller { until, ..caller }));
-    // Who does not do what the catalog says is refused, or all this proves nothing.
+    // A client that does not follow the catalog is rejected, or the test proves nothing.
     let trust = (Key::started(KCM, "serviceaccount-ca"), When::Never);
     let pod = Caller::new("a pod that never reads again".to_owned(), "kubernetes.default.svc", trust, Identity::Nobody);
     callers.push(Caller { is_refused: true, ..pod });
@@ -201,7 +201,7 @@ fn end_of(objects: &Objects, key: &Key) -> Timestamp {
     mint::read(&String::from_utf8(chain).unwrap()).facts().validity.not_after
 }
 
-/// Nobody was idle, and those who read late had something old while something new was there.
+/// Checks that every caller was active, and that late readers held an earlier version while a newer one existed.
 pub(crate) fn check_counts(callers: &[Arc<Caller>], servers: &Servers) -> String {
     let mut text = String::new();
     for caller in callers {

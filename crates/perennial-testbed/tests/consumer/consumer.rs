@@ -1,4 +1,4 @@
-//! The whole: a cluster is handed over to a real kube-apiserver that runs on its certificates, and lives there.
+//! The whole scenario: a cluster moves to a real kube-apiserver that runs on its certificates, and continues there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,19 +34,19 @@ use crate::static_pods::{
 };
 use crate::world::{Failure, World, trace};
 
-/// How long it may take until everything has been replaced: three times what an idle machine takes.
+/// How long the replacement of everything may take: three times the time of an idle machine.
 const DEADLINE: SignedDuration = SignedDuration::from_secs(420);
-/// Where the operator's account is.
+/// The namespace of the operator's account.
 const ACCOUNT: &str = "openshift-kube-apiserver-operator";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_fails_while_every_signer_and_every_certificate_is_replaced() {
-    // Who reads later than the catalog says is refused, or what follows proves nothing. One after the other: each is a whole
+async fn no_request_fails_while_every_signer_and_leaf_is_rotated() {
+    // A reader that reloads later than the catalog allows is rejected, or the rest proves nothing. One after the other: each is a whole
     // control plane.
-    let refused = live(When::TooLate).await.expect_err("somebody read too late, and nobody minded");
+    let refused = live(When::TooLate).await.expect_err("a late reader was not rejected");
     trace(&refused.what);
-    assert!(refused.is_too_late, "nobody read too late there: {}", refused.text);
-    // As a connection, as kubectl and as the API server put it.
+    assert!(refused.is_too_late, "the failure has another cause than a late reader: {}", refused.text);
+    // The error of a TLS connection, of kubectl and of the API server.
     let refusals = ["UnknownIssuer", "unknown authority", "401 Unauthorized"];
     assert!(refusals.iter().any(|refusal| refused.what.contains(refusal)), "{}", refused.text);
     if let Err(failure) = live(When::Late).await {
@@ -54,13 +54,13 @@ async fn no_request_fails_while_every_signer_and_every_certificate_is_replaced()
     }
 }
 
-/// Lives until everything has been replaced, or a request fails. Callers who read late do so then, and the API server, if
+/// Runs until everything is replaced, or a request fails. Late callers reload at that point, and so does the API server if
 /// that is too late.
 async fn live(late: When) -> Result<(), Failure> {
     let dir = tempfile::Builder::new().prefix("consumer-").tempdir().unwrap();
     let planner: &'static Planner<'static> = Box::leak(Box::new(Planner::new(lives::catalog())));
     let began = Timestamp::from_second(now().as_second()).unwrap();
-    let lived = lives::lived(planner, began).await;
+    let lived = lives::aged_cluster(planner, began).await;
     let objects = Arc::new(Objects::new());
     note_all(&objects, &lived, began).await;
 
@@ -89,12 +89,12 @@ async fn live(late: When) -> Result<(), Failure> {
     cluster.create::<KubeControllerManager>(None, metadata).await;
     for (status, contents) in statuses.iter().zip([&api_server, &controller_manager]) {
         status.copy(1, contents).await;
-        // Nobody is left who has not read it.
+        // All readers have read it.
         status.started(began - SignedDuration::from_mins(1)).await;
         status.write(1, 0).await;
     }
 
-    // Everybody begins.
+    // All clients start.
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(objects.clone(), client.clone()));
     let servers = start_servers(&world, &cluster).await;
@@ -133,7 +133,7 @@ async fn live(late: When) -> Result<(), Failure> {
 
     let outcome = tokio::select! {
         failure = failed.recv() => Err(failure.unwrap()),
-        Some(ended) = tasks.join_next() => Err(format!("somebody ended: {ended:?}").into()),
+        Some(ended) = tasks.join_next() => Err(format!("a client ended: {ended:?}").into()),
         outcome = everything_is_replaced(planner.wiring().catalog, &objects, began) => outcome.map_err(Failure::from),
     };
     tasks.shutdown().await;
@@ -143,8 +143,8 @@ async fn live(late: When) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Wants everything below a signer replaced as soon as the signer has been, so that nothing but the proof holds it back until
-/// everybody trusts the new one. Ends never.
+/// Forces everything below a signer to rotate as soon as the signer has rotated, so that only the proof delays it until
+/// all readers trust the new signer. Never ends.
 async fn press_on(catalog: &'static Catalog, objects: Arc<Objects>, client: Client) {
     let mut changes = objects.changes();
     let mut seen = BTreeMap::new();
@@ -167,7 +167,7 @@ async fn press_on(catalog: &'static Catalog, objects: Arc<Objects>, client: Clie
     }
 }
 
-/// Waits until every certificate has been replaced and the first signers have ended, and whoever reads late has read it all.
+/// Waits until every certificate is replaced, the first signers have expired, and late readers have reloaded everything.
 async fn everything_is_replaced(catalog: &Catalog, objects: &Objects, began: Timestamp) -> Result<(), String> {
     let bundles = ["client-ca", "kube-apiserver-server-ca", "aggregator-client-ca", "kubelet-serving-ca"];
     loop {
@@ -186,7 +186,7 @@ async fn everything_is_replaced(catalog: &Catalog, objects: &Objects, began: Tim
     Ok(())
 }
 
-/// Whether a certificate that was in a bundle at the beginning is not in it any more.
+/// Returns true if a certificate of the initial bundle is no longer in the bundle.
 fn has_retired(objects: &Objects, bundle: &Key) -> bool {
     let versions = objects.versions(bundle);
     let members = |version: &Version| perennial_x509::read_certificates(&version.data["ca-bundle.crt"]).unwrap();
@@ -194,7 +194,7 @@ fn has_retired(objects: &Objects, bundle: &Key) -> bool {
     first.iter().any(|member| last.iter().all(|other| other.der() != member.der()))
 }
 
-/// Whether a certificate is another one than at the beginning, and by a signer that is, too.
+/// Returns true if a certificate differs from the initial one, and its signer too.
 fn is_replaced(objects: &Objects, catalog: &Catalog, row: &Row) -> bool {
     let made_since = issued(objects, row).split_off(1);
     let Some(last) = made_since.last() else { return false };
@@ -203,7 +203,7 @@ fn is_replaced(objects: &Objects, catalog: &Catalog, row: &Row) -> bool {
     issued(objects, signer)[1..].iter().any(|signer| signer.facts().subject == last.facts().issuer)
 }
 
-/// Every certificate that a row had, the first being that of the beginning.
+/// Returns every certificate that a row had, the initial one first.
 fn issued(objects: &Objects, row: &Row) -> Vec<perennial_x509::Certificate> {
     let Home::Secret(home) = row.home else { return Vec::new() };
     let versions = objects.versions(&Key::secret(home.namespace, home.name));

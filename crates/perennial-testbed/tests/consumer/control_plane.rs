@@ -1,4 +1,4 @@
-//! etcd and the kube-apiserver's command line, on files that are kept fresh from the objects.
+//! etcd and the kube-apiserver's command line, with files that are updated from the objects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use perennial_testbed::kubernetes::Etcd;
 use crate::objects::{Key, Objects, When};
 use crate::static_pods::KAS;
 
-/// etcd with the certificates of its rows. They live for days.
+/// etcd with the certificates of its rows, which are valid for days.
 pub(crate) fn start_etcd(dir: &Path, objects: &Objects) -> Etcd {
     let place = |name: &str| dir.join("etcd-certs").join(name);
     let serving = Key::secret("openshift-etcd", "etcd-serving-m0");
@@ -23,7 +23,7 @@ pub(crate) fn start_etcd(dir: &Path, objects: &Objects) -> Etcd {
     Etcd::start(dir, &authority.path("ca-bundle.crt"), &certificate, &key).unwrap()
 }
 
-/// What the kube-apiserver reads again while it runs.
+/// The files that the kube-apiserver reloads while it runs.
 pub(crate) struct HotFiles {
     files: BTreeMap<Key, Files>,
 }
@@ -65,7 +65,7 @@ impl HotFiles {
     }
 }
 
-/// What a kube-apiserver is started with, but for what its revision holds.
+/// The arguments of a kube-apiserver, except those of its revision.
 pub(crate) fn arguments(dir: &Path, etcd: &Etcd, hot: &HotFiles) -> Vec<String> {
     let accounts = dir.join("service-accounts.key");
     let made = Command::new("openssl")
@@ -96,9 +96,9 @@ pub(crate) fn arguments(dir: &Path, etcd: &Etcd, hot: &HotFiles) -> Vec<String> 
         hot.flag("proxy-client-cert-file", &secret(KAS, "aggregator-client"), "tls.crt"),
         hot.flag("proxy-client-key-file", &secret(KAS, "aggregator-client"), "tls.key"),
         "--kubelet-preferred-address-types=InternalIP".into(),
-        // Whoever came before new connections went elsewhere is answered.
+        // Requests that came before new connections went to the other server are answered.
         "--shutdown-delay-duration=5s".into(),
-        // Who watches is told to go to the next one; else it is waited for.
+        // Watches are ended at shutdown; otherwise the server would wait for them.
         "--shutdown-watch-termination-grace-period=2s".into(),
     ];
     for name in SERVING {

@@ -1,4 +1,4 @@
-//! A catalog with lives of minutes, and a cluster that has lived by it for some of them.
+//! A catalog with lifetimes of minutes, and a cluster that has run with it for some minutes.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,31 @@ use perennial_api::annotations::FORCE;
 use perennial_core::catalog::{Catalog, Component, Copied, Day, Delivery, Row, Signer, Span, Succession, TimeScale};
 use perennial_core::plan::Planner;
 use perennial_core::policy::Usage;
-use perennial_operator::observe::{KEPT, View};
+use perennial_operator::observe::View;
 use perennial_operator::pass::Keeper;
 use serde_json::json;
 
 use crate::cluster::{Cluster, KEYS};
 use crate::mint;
 
-/// The longest that a process may go on with what it read. Ten minutes in a real cluster; these processes need a second or two.
+/// The longest lag of a process. Ten minutes in a real cluster; these processes need a second or two.
 pub(crate) const WITHIN: i64 = 10;
-/// Validity and refresh, in seconds. What is left of a signer when it is replaced is the life of a leaf, as in a real cluster.
+/// Validity and refresh, in seconds. As in a real cluster, the remaining validity of a rotated signer is the validity of a leaf.
 const SIGNER: (i64, i64) = (270, 120);
 const LEAF: (i64, i64) = (150, 45);
 const CSR_SIGNER: (i64, i64) = (210, 120);
-/// The first signer is due so long after a cluster has been handed over, and then one after the other.
+/// When the first signer is due after the move of the cluster, and the interval between the others.
 const FIRST_DUE: i64 = 30;
 const APART: i64 = 6;
-/// How old the cluster is then: none of its first signers was due, and all end before the test does.
+/// The age of the cluster at the move: none of its first signers was due, and all expire before the test ends.
 const AGE: i64 = 150;
 
-/// Everything is divided by this, the allowances of the planner too; the catalog is multiplied by it where that is too much.
+/// All times are divided by this, including the allowances of the planner; the catalog is multiplied by it where needed.
 pub(crate) fn scale() -> TimeScale {
     TimeScale::divide_by(TimeScale::MAX_DIVISOR).unwrap()
 }
 
-/// The built-in catalog with these lives.
+/// The built-in catalog with these lifetimes.
 pub(crate) fn catalog() -> &'static Catalog {
     let mut catalog = Catalog::builtin().clone();
     for row in catalog.rows.iter_mut().filter(|row| is_kept(row)) {
@@ -58,22 +58,23 @@ pub(crate) fn catalog() -> &'static Catalog {
     Box::leak(Box::new(catalog))
 }
 
-/// The rows that this is about: nobody here talks to a Service.
+/// The rows of this test: it has no Services.
 pub(crate) fn is_kept(row: &Row) -> bool {
-    row.day == Day::Two && KEPT.contains(&row.component) && row.component != Component::ServiceCa
+    row.day == Day::Two && row.component.row().is_kept && row.component != Component::ServiceCa
 }
 
-/// How a cluster is looked at in which somebody else keeps these components.
+/// Returns the settings for a cluster in which another operator manages these components.
 pub(crate) fn view(left_alone: &[Component]) -> View {
     let mut view = View::default();
     view.settings.time_scale = scale();
+    view.settings.every_component = true;
     view.settings.left_alone = left_alone.iter().map(|component| component.owner().to_owned()).collect();
     view
 }
 
-/// A cluster on the embedded server at this instant: it has been there for some minutes, its signers have followed others,
-/// and the time for the next comes for one after the other.
-pub(crate) async fn lived(planner: &'static Planner<'static>, until: Timestamp) -> Cluster {
+/// Returns a cluster on the embedded server at this instant: it has run for some minutes, its signers have rotated before,
+/// and the next rotations are due one after the other.
+pub(crate) async fn aged_cluster(planner: &'static Planner<'static>, until: Timestamp) -> Cluster {
     let cluster = Cluster::embedded().await;
     cluster.set_now(until - SignedDuration::from_secs(AGE));
     for (namespace, name, signer) in [
@@ -102,7 +103,7 @@ pub(crate) async fn lived(planner: &'static Planner<'static>, until: Timestamp) 
             secrets.patch(home.name, &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
             done.insert(row.id);
         }
-        let passed = keeper.pass(&()).await.unwrap();
+        let passed = keeper.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         assert_eq!(passed.report.risks, []);
         let next_force = forced.last().map_or(until, |(at, _)| *at);
@@ -117,7 +118,7 @@ fn real(seconds: i64) -> Span {
     Span::seconds(seconds * i64::from(TimeScale::MAX_DIVISOR))
 }
 
-/// Ten minutes would be a second.
+/// Ten minutes are scaled to a second.
 fn slower(delivery: Delivery) -> Delivery {
     let ten = Span::minutes(10);
     match delivery {

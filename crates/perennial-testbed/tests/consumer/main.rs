@@ -1,5 +1,5 @@
 //! A real kube-apiserver serves with, trusts and authenticates by the files that Perennial issued, with a real etcd behind it,
-//! while every signer and every certificate is replaced. Nobody who keeps to the catalog has a request fail.
+//! while every signer and every leaf is rotated. No request of a caller that follows the catalog fails.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Certificates that are not the operator's to issue: those of the installation, those of servers with a CA of their own, and
-//! those that kubelets and others request from the CSR signer.
+//! Certificates that the operator does not issue: those of the installation, of servers with their own CA, and those that
+//! kubelets and others request from the CSR signer.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -17,14 +17,14 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
-/// What the installation made once and whose signers nobody has any more.
+/// The certificates of the installation, whose signers no longer exist.
 pub(crate) struct Installation {
     admin: [Pair; 2],
     bootstrap: [Pair; 2],
 }
 
 impl Installation {
-    /// Who signed the certificate in the administrator's kubeconfig.
+    /// The signer of the certificate in the administrator's kubeconfig.
     pub(crate) fn admin_signer(&self) -> &str {
         &self.admin[0].certificate
     }
@@ -62,17 +62,17 @@ pub(crate) fn installation() -> &'static Installation {
     &IT
 }
 
-/// A server with this name whose CA is its own business: the CA, and what it serves with.
+/// Returns a server with this name and its own CA: the CA, and its certificate.
 pub(crate) fn server(name: &str) -> [Pair; 2] {
     let signer = root(&format!("{name} signer"));
     let leaf = by(&spec(Subject::common_name(name), Usage::Serving, vec![Host::parse(name)]), &signer);
     [signer, leaf]
 }
 
-/// A certificate by the CSR signer, from its first request on. A new one is requested when four fifths of its life are over.
+/// A certificate of the CSR signer, from its first request on. It is renewed at 80% of its validity.
 pub(crate) struct Requested {
     spec: CertificateSpec,
-    /// What the controller manager signs with, as it reads it.
+    /// The signer that the controller manager has read.
     signer: (Key, When),
     /// After how many seconds it is requested again, if not earlier.
     again_after: i64,
@@ -98,7 +98,7 @@ impl Requested {
         Requested { again_after: i64::from(i32::MAX), ..self }
     }
 
-    /// What it has now.
+    /// Returns the current certificate.
     pub(crate) fn material(&self, objects: &Objects) -> Material {
         let mut current = self.current.lock().unwrap();
         let (_, pair) = match current.take() {
@@ -153,7 +153,7 @@ fn root(name: &str) -> Pair {
     Pair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
 }
 
-/// As long as its signer lives.
+/// Valid as long as its signer.
 fn by(spec: &CertificateSpec, signer: &Pair) -> Pair {
     let (certificate, signer_key) = (read(&signer.certificate), PrivateKey::from_pem(signer.key.as_bytes()).unwrap());
     let issuer = Issuer::new(&certificate, &signer_key).unwrap();

@@ -1,4 +1,4 @@
-//! From the embedded server to the real one, and the way there.
+//! Moves a cluster from the embedded server to the real one.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, namespaces};
 use crate::objects::{Key, Material, Objects, When, data_of_map, data_of_secret};
 use crate::world::World;
 
-/// Notes everything that a cluster has.
+/// Returns all objects of a cluster.
 pub(crate) async fn note_all(objects: &Objects, cluster: &Cluster, at: Timestamp) {
     for namespace in namespaces() {
         for secret in cluster.secrets(namespace).list(&ListParams::default()).await.unwrap() {
@@ -33,7 +33,7 @@ pub(crate) async fn note_all(objects: &Objects, cluster: &Cluster, at: Timestamp
     }
 }
 
-/// Makes everything that a cluster has in another one.
+/// Creates all objects in another cluster.
 pub(crate) async fn move_objects(from: &Cluster, to: &Cluster) {
     let as_us = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     let moved = |old: ObjectMeta| ObjectMeta {
@@ -54,12 +54,12 @@ pub(crate) async fn move_objects(from: &Cluster, to: &Cluster) {
     }
 }
 
-/// A client that always has the newest certificate of the administrator on a node, and the newest trust.
+/// Returns a client that always has the newest certificate of the administrator on a node, and the newest bundle.
 pub(crate) fn administrator(world: Arc<World>) -> Client {
     connected(world, None)
 }
 
-/// The same with the account of the manifests and nothing else. Whatever that may not do is a failure.
+/// Returns the same with only the account of the manifests. Any forbidden request is a failure.
 pub(crate) fn operator(world: Arc<World>, namespace: &'static str) -> Client {
     let client = connected(world.clone(), Some(namespace));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -76,7 +76,7 @@ pub(crate) fn operator(world: Arc<World>, namespace: &'static str) -> Client {
     Client::new(service, "default")
 }
 
-/// As itself, or as the operator in a namespace.
+/// The identity: its own, or the operator in a namespace.
 fn connected(world: Arc<World>, operator_in: Option<&'static str>) -> Client {
     let identity = Key::secret("openshift-kube-apiserver-operator", "node-system-admin-client");
     let trust = Key::map("openshift-config-managed", "kube-apiserver-server-ca");

@@ -1,4 +1,4 @@
-//! What is in the cluster and what was there before, so that everybody can hold what the catalog lets them hold.
+//! The current and earlier versions of all objects, so that each process can hold what the catalog allows.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::lives::WITHIN;
 
-/// An object, or what a static pod runs with of it.
+/// An object, or its version in a static pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,
@@ -27,17 +27,17 @@ pub(crate) struct Key {
 pub(crate) enum Kind {
     Secret,
     ConfigMap,
-    /// Of a ConfigMap, what the static pod of its namespace was started with.
+    /// The version of a ConfigMap with which the static pod of its namespace started.
     Started,
 }
 
-/// When somebody reads an object again.
+/// When a process reloads an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
     AtOnce,
     /// So late that there is time for the kube-apiserver to notice that its files have changed.
     Slow,
-    /// As late as the catalog allows, but for two seconds: the server's and the operator's clocks know whole ones.
+    /// As late as the catalog allows, minus two seconds: the clocks of the server and the operator have whole seconds.
     Late,
     /// Too late, by as much again.
     TooLate,
@@ -51,7 +51,7 @@ pub(crate) struct Version {
     pub(crate) at: Timestamp,
 }
 
-/// What somebody has read.
+/// The version that a process has read.
 pub(crate) struct Held {
     pub(crate) data: Arc<BTreeMap<String, Vec<u8>>>,
     pub(crate) is_newest: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Objects {
     changes: watch::Sender<u64>,
 }
 
-#[expect(clippy::disallowed_methods, reason = "kube-apiserver lives by the real clock, and so must who talks to it")]
+#[expect(clippy::disallowed_methods, reason = "kube-apiserver uses the real clock, and so must its clients")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
 }
@@ -100,7 +100,7 @@ impl Objects {
         self.changes.subscribe()
     }
 
-    /// Notes what an object holds since an instant.
+    /// Records the content of an object since an instant.
     pub(crate) fn note(&self, key: Key, data: BTreeMap<String, Vec<u8>>, at: Timestamp) {
         let mut versions = self.versions.lock().unwrap();
         let versions = versions.entry(key).or_default();
@@ -124,7 +124,7 @@ impl Objects {
         self.held(key, When::AtOnce).data
     }
 
-    /// What somebody holds now who reads it again then.
+    /// Returns the version that a process with this reload time holds now.
     pub(crate) fn held(&self, key: &Key, when: When) -> Held {
         let versions = self.versions(key);
         let late = match when {
@@ -136,14 +136,14 @@ impl Objects {
         };
         let latest = late.map(|late| now() - SignedDuration::from_secs(late));
         let held = versions.iter().rposition(|version| latest.is_some_and(|latest| version.at <= latest)).unwrap_or(0);
-        // Nothing was written in the future, whatever the clocks say.
+        // No version is from the future, whatever the clocks say.
         let held = if when == When::AtOnce { versions.len() - 1 } else { held };
         Held { data: versions[held].data.clone(), is_newest: held + 1 == versions.len() }
     }
 }
 
-/// Whether somebody who does not know the issuer of a certificate yet, by one of these bundles, reads too late: it has been there for as
-/// long as the catalog allows, and not for so long that even they have read it.
+/// Returns true if a reader without the issuer of a certificate, by one of these bundles, is too late: the issuer has been published for as
+/// long as the catalog allows, but not so long that late readers have it.
 pub(crate) fn is_known_too_late(objects: &Objects, bundles: &[Key], chain: &str) -> bool {
     let certificates = |pem: &[u8]| perennial_x509::read_certificates(pem).unwrap();
     let issuer = certificates(chain.as_bytes()).remove(0).facts().issuer.clone();
@@ -153,7 +153,7 @@ pub(crate) fn is_known_too_late(objects: &Objects, bundles: &[Key], chain: &str)
     since.is_some_and(|since| (slack..=slack * 3).contains(&now().duration_since(since)))
 }
 
-/// Notes everything that a server has, as it changes. Ends never.
+/// Records all changes of a server's objects. Never ends.
 pub(crate) async fn follow(objects: Arc<Objects>, client: Client) {
     let note = |kind, metadata: &ObjectMeta, data| {
         let (namespace, name) = (metadata.namespace.clone().unwrap(), metadata.name.clone().unwrap());
@@ -171,7 +171,7 @@ pub(crate) async fn follow(objects: Arc<Objects>, client: Client) {
 async fn each<K>(events: impl Stream<Item = watcher::Result<Event<K>>> + Send, note: impl Fn(K)) {
     let mut events = std::pin::pin!(events.default_backoff());
     while let Some(event) = events.next().await {
-        // A server that ends closes its watches; the next one goes on.
+        // A stopping server closes its watches; the next one continues.
         if let Ok(Event::Apply(object) | Event::InitApply(object)) = event {
             note(object);
         }
@@ -186,7 +186,7 @@ pub(crate) fn data_of_map(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
     map.data.iter().flatten().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect()
 }
 
-/// The server says when it was.
+/// Returns the time of the server.
 fn written_at(metadata: &ObjectMeta) -> Timestamp {
     let times = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
     times.map(|time| time.0).max().unwrap_or_else(now)
@@ -214,7 +214,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// The certificates of a PEM, for people.
+/// Returns the certificates of a PEM, for messages.
 pub(crate) fn describe(pem: &str) -> String {
     let certificates = perennial_x509::read_certificates(pem.as_bytes()).unwrap();
     let describe = |certificate: &perennial_x509::Certificate| {

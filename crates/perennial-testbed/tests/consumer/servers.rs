@@ -1,4 +1,4 @@
-//! Servers that the API server calls: aggregated APIs, a kubelet; and one that monitoring calls, a controller manager.
+//! The servers that the API server calls: aggregated APIs and a kubelet; and a controller manager, which monitoring calls.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,9 +17,9 @@ use crate::world::World;
 pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) identity: Serves,
-    /// By what it accepts clients.
+    /// The bundle that verifies clients.
     pub(crate) trust: (Key, When),
-    /// Who may ask, by common name.
+    /// The common names of the allowed clients.
     pub(crate) allowed: &'static [&'static str],
     pub(crate) answered: AtomicUsize,
     pub(crate) with_old_trust: AtomicUsize,
@@ -30,7 +30,7 @@ pub(crate) enum Serves {
     Requested(Box<Requested>),
 }
 
-/// The group that an aggregated API has, after its server.
+/// The API group of an aggregated API, named after its server.
 pub(crate) fn group(server: &str) -> String {
     format!("{server}.example.com")
 }
@@ -45,7 +45,7 @@ impl Server {
         Server { name, identity, trust, allowed, answered: AtomicUsize::new(0), with_old_trust: AtomicUsize::new(0) }
     }
 
-    /// Where it is; it answers until the end of the test.
+    /// Its address; it answers until the end of the test.
     pub(crate) async fn start(self: &Arc<Server>, world: &Arc<World>) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -86,7 +86,7 @@ impl Server {
             http("404 Not Found", "text/plain", "there is nothing here")
         };
         match serve(stream, &identity, &bundle, answer).await {
-            // Who asks may have gone, or not trust it and say so itself; whom it does not trust has not.
+            // The client may have gone, or have rejected the server and report that itself. A rejected client has not.
             Err(error) if error.kind() == io::ErrorKind::InvalidData && !is_alert(&error) => world.fail(&format!(
                 "{} failed to serve: {error}\n  it serves{}\n  it accepts{}\n  of which is in {} now{}",
                 self.name,

@@ -1,5 +1,5 @@
-//! The static pods of the one node: a real kube-apiserver that is restarted for what it reads only at its start, and the
-//! revisions that say so. The controller manager is one in name only: what it hands on is read by pods.
+//! The static pods of the one node: a real kube-apiserver that restarts for files that it reads only at start, and its
+//! revisions. The controller manager is simulated: pods read what it passes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ pub(crate) const KAS: &str = "openshift-kube-apiserver";
 pub(crate) const KCM: &str = "openshift-kube-controller-manager";
 
 type Data = BTreeMap<String, Vec<u8>>;
-/// What a revision holds.
+/// The content of a revision.
 pub(crate) type Contents = BTreeMap<Key, Data>;
 
-/// What changes together is rolled out together.
+/// Changes within this time are rolled out together.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long the controller manager takes, which is not there.
+/// The rollout time of the simulated controller manager.
 const RESTART: Duration = Duration::from_secs(4);
-/// How long a kube-apiserver may take on a busy machine.
+/// The longest rollout time of a kube-apiserver on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
 
-/// What the static pods of a namespace read at their start, by who the catalog says reads it.
+/// The objects that the static pods of a namespace read at start, by the catalog.
 pub(crate) fn revisioned(catalog: &Catalog, namespace: &str) -> BTreeSet<Key> {
     let by_revision = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
     let mut keys = BTreeSet::new();
@@ -59,12 +59,12 @@ pub(crate) fn contents(objects: &Objects, keys: &BTreeSet<Key>) -> Contents {
 /// The kube-apiserver of the node.
 pub(crate) struct Runs {
     pub(crate) dir: PathBuf,
-    /// What it is started with apart from the files of its revision.
+    /// The arguments other than the files of the revision.
     pub(crate) arguments: Vec<String>,
     pub(crate) objects: Arc<Objects>,
 }
 
-/// A kube-apiserver that runs, with its files.
+/// A running kube-apiserver with its files.
 pub(crate) struct Running {
     pub(crate) process: ApiServer,
     _files: Vec<Files>,
@@ -95,7 +95,7 @@ impl Runs {
                     let pair = [kept.path("tls.crt"), kept.path("tls.key")].map(|path| path.display().to_string());
                     arguments.push(format!("--tls-sni-cert-key={}", pair.join(",")));
                 }
-                // What other processes of the node trust it by.
+                // The other processes of the node verify the server with these.
                 "kube-apiserver-server-ca" => {}
                 other => panic!("a kube-apiserver has no use for {other}"),
             }
@@ -167,7 +167,7 @@ impl Runs {
     }
 }
 
-/// Pods read from now on what the controller manager was started with.
+/// Pods read the content of the new controller manager from now on.
 pub(crate) async fn roll_out_controller_manager(world: Arc<World>, status: Status, mut held: Contents) {
     let keys: BTreeSet<Key> = held.keys().cloned().collect();
     let mut changes = world.objects.changes();
@@ -190,21 +190,21 @@ pub(crate) async fn roll_out_controller_manager(world: Arc<World>, status: Statu
     }
 }
 
-/// Processes of the node have the trust that they were started with.
+/// Processes of the node have the bundle of their start.
 pub(crate) fn note_started(objects: &Objects, contents: &Contents) {
     for (key, data) in contents.iter().filter(|(key, _)| key.kind == Kind::ConfigMap) {
         objects.note(Key::started(&key.namespace, &key.name), data.clone(), now());
     }
 }
 
-/// What the cluster says about the static pods of a namespace.
+/// The reported status of the static pods of a namespace.
 pub(crate) struct Status {
     pub(crate) client: Client,
     pub(crate) namespace: &'static str,
 }
 
 impl Status {
-    /// Keeps what a revision holds.
+    /// Stores the content of a revision.
     pub(crate) async fn copy(&self, revision: u64, contents: &Contents) {
         for (key, data) in contents {
             let metadata = json!({"name": format!("{}-{revision}", key.name)});
@@ -223,7 +223,7 @@ impl Status {
         }
     }
 
-    /// Says which revision the node has, and to which it goes.
+    /// Sets the current and the target revision of the node.
     pub(crate) async fn write(&self, current: u64, target: u64) {
         let node = json!({"nodeName": "m0", "currentRevision": current, "targetRevision": target});
         let status = Patch::Merge(json!({"status": {"nodeStatuses": [node]}}));
@@ -268,7 +268,7 @@ impl Status {
         let params = PostParams::default();
         let create = || async {
             match api.create(&params, &object).await {
-                // It was made, and only the answer was lost.
+                // The object was created, and only the response was lost.
                 Err(kube_client::Error::Api(status)) if status.code == 409 => Ok(()),
                 other => other.map(drop),
             }
@@ -277,7 +277,7 @@ impl Status {
     }
 }
 
-/// A connection that waits for its next request ends with its server.
+/// An idle connection ends with its server.
 pub(crate) async fn persist<T, F>(what: &str, ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, kube_client::Error>>,

@@ -1,4 +1,4 @@
-//! One connection for each question, with what both sides hold at that moment.
+//! One connection per request, with the current versions of both sides.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -16,13 +16,13 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::objects::Material;
 
-/// Where somebody dials, and as whom.
+/// The address and the identity of a connection.
 pub(crate) struct Call<'a> {
     pub(crate) port: u16,
     pub(crate) server_name: &'a str,
     pub(crate) trust: &'a str,
     pub(crate) identity: Option<&'a Material>,
-    /// The whole request; the server is told to close.
+    /// The whole request; it asks the server to close the connection.
     pub(crate) request: &'a str,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Call<'a> {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Call<'_> {
-    /// The whole answer, or what went wrong.
+    /// The whole answer, or the error.
     pub(crate) async fn make(&self) -> Result<String, String> {
         match tokio::time::timeout(PATIENCE, self.try_it()).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
@@ -56,7 +56,7 @@ impl Call<'_> {
     }
 }
 
-/// Answers one question of who shows a certificate that this bundle trusts. What went wrong with trust is an error of the kind
+/// Answers one request of a client with a certificate that this bundle trusts. A rejected certificate is an error of the kind
 /// `InvalidData`.
 pub(crate) async fn serve(
     stream: TcpStream,
@@ -84,7 +84,7 @@ pub(crate) async fn serve(
     stream.shutdown().await
 }
 
-/// An answer in HTTP.
+/// An HTTP response.
 pub(crate) fn http(status: &str, kind: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")

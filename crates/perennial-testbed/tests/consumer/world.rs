@@ -1,4 +1,4 @@
-//! What everybody in this test shares: the objects, the way to the API server, and where failures go.
+//! The shared state of this test: the objects, the connection to the API server, and the failures.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::objects::{Key, Objects, When, is_known_too_late, now};
 use crate::static_pods::KAS;
 
-/// Something that must not happen.
+/// A failure of the test.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Whether it happened because somebody reads too late.
+    /// True if the caller reloads too late.
     pub(crate) is_too_late: bool,
     pub(crate) what: String,
     /// All that is known of it.
@@ -21,16 +21,16 @@ pub(crate) struct Failure {
 
 pub(crate) struct World {
     pub(crate) objects: Arc<Objects>,
-    /// Where the API server is found, whichever process it is.
+    /// The port of the API server, whichever process serves it.
     pub(crate) port: u16,
     pub(crate) dir: PathBuf,
-    /// When the API server reads what it reads while it runs.
+    /// When the API server reloads files while it runs.
     pub(crate) reads: When,
     failures: UnboundedSender<Failure>,
     events: Mutex<VecDeque<String>>,
 }
 
-/// How much is told when something fails.
+/// How many failures are printed.
 const EVENTS: usize = 60;
 const LINES: usize = 15;
 
@@ -51,27 +51,27 @@ impl World {
         World { objects, port, dir, reads, failures, events: Mutex::default() }
     }
 
-    /// Something that must not happen, to nobody in particular.
+    /// Records a failure without a caller.
     pub(crate) fn fail(&self, what: &str) {
         self.fail_for(false, what, "");
     }
 
-    /// Something that must not happen to somebody, and what is known of it.
+    /// Records a failure of a caller.
     pub(crate) fn fail_for(&self, is_too_late: bool, what: &str, details: &str) {
         let events: Vec<String> = self.events.lock().unwrap().iter().cloned().collect();
         let (events, said) = (events.join("\n"), self.last_words());
         let text = format!("{} {what}{details}\nBefore that:\n{events}\nand the kube-apiservers said\n{said}", now());
-        // Only the first is heard.
+        // Only the first failure is read.
         let _ = self.failures.send(Failure { is_too_late, what: what.to_owned(), text });
     }
 
-    /// Whether the API server may not know yet who issued a certificate only because it reads too late.
+    /// Returns true if the API server lacks the issuer of a certificate only because it reloads too late.
     pub(crate) fn is_late_to_know(&self, chain: &str) -> bool {
         let bundles = ["client-ca", "aggregator-client-ca"].map(|name| Key::map(KAS, name));
         self.reads == When::TooLate && is_known_too_late(&self.objects, &bundles, chain)
     }
 
-    /// The end of what the last two kube-apiservers wrote.
+    /// Returns the end of the logs of the last two kube-apiservers.
     fn last_words(&self) -> String {
         let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let mut logs: Vec<_> = entries.filter(|it| it.file_name().to_string_lossy().ends_with(".log")).collect();
@@ -85,7 +85,7 @@ impl World {
         logs.iter().rev().take(2).map(end_of).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Something that may be the reason for what happens later.
+    /// Records an event that may explain a later failure.
     pub(crate) fn tell(&self, what: &str) {
         let line = format!("  {} {what}", now());
         if std::env::var_os("CONSUMER_TRACE").is_some() {
@@ -98,7 +98,7 @@ impl World {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "for who asks for it")]
+#[expect(clippy::print_stderr, reason = "printed only on request")]
 pub(crate) fn trace(line: &str) {
     eprintln!("{line}");
 }

@@ -1,4 +1,4 @@
-//! A cluster to keep, and its clock.
+//! A cluster for the operator, and its clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -23,7 +23,7 @@ use perennial_core::catalog::{BundleHome, Catalog, Component, Home};
 use perennial_core::plan::Planner;
 use perennial_core::policy::Policy;
 use perennial_operator::act::Actor;
-use perennial_operator::observe::{KEPT, View};
+use perennial_operator::observe::View;
 use perennial_operator::pass::{Clock, Keeper, Passed};
 use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
@@ -35,13 +35,13 @@ pub(crate) static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner
 pub(crate) static KEYS: LazyLock<Arc<KeyPool>> =
     LazyLock::new(|| Arc::new(KeyPool::eager(NonZeroUsize::new(2).unwrap()).unwrap()));
 
-/// A cluster, its clock, and how it is looked at.
+/// A cluster, its clock, and the operator's settings.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) view: View,
     pub(crate) now: Arc<AtomicI64>,
     /// Ends with the test.
-    real: Option<ControlPlane>,
+    pub(crate) real: Option<ControlPlane>,
 }
 
 impl Cluster {
@@ -100,7 +100,7 @@ impl Cluster {
         cluster
     }
 
-    /// A real server serves a definition a moment after it was made.
+    /// A real server serves a definition shortly after its creation.
     async fn wait_for_definitions(&self) {
         let pkis = Api::<Pki>::all(self.client.clone());
         let networks = Api::<Network>::all(self.client.clone());
@@ -200,7 +200,7 @@ impl Cluster {
         Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), self.clock())
     }
 
-    /// A way to the same server on which some requests, by method and path, are answered by somebody else.
+    /// Returns a client for the same server on which a function answers some requests, by method and path.
     pub(crate) fn way(
         &self,
         refuse: impl Fn(&Method, &str) -> Option<(StatusCode, &'static str)> + Send + Sync + 'static,
@@ -221,11 +221,10 @@ impl Cluster {
     where
         F: Future<Output = kube_client::Result<Response<Body>>> + Send + 'static,
     {
-        let (client, handle) = (self.client.clone(), Arc::new(handle));
-        Client::new(service_fn(move |request| handle(client.clone(), request)), "default")
+        way_through(self.client.clone(), handle)
     }
 
-    /// Who keeps it, and tells about it.
+    /// Returns the operator's configuration, with its event recorder.
     pub(crate) fn runner(&self) -> Runner<'static> {
         self.runner_through(self.client.clone())
     }
@@ -240,7 +239,7 @@ impl Cluster {
         self.real.as_ref().unwrap().client_as_account(namespace, name).await.unwrap()
     }
 
-    /// The same, which is told at once where it should come back later.
+    /// Returns the same client without retries.
     pub(crate) async fn client_asking_once_as_account(&self, namespace: &str, name: &str) -> Client {
         self.real.as_ref().unwrap().client_asking_once_as_account(namespace, name).await.unwrap()
     }
@@ -265,9 +264,9 @@ impl Cluster {
         Actor::new(self.client.clone(), KEYS.clone(), self.clock())
     }
 
-    /// Everything that can be done now, and as a text what was written.
+    /// Does everything that can be done now, and returns the writes as text.
     pub(crate) async fn pass(&self) -> (Passed, String) {
-        let passed = self.keeper().pass(&()).await.unwrap();
+        let passed = self.keeper().pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         let text = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
         (passed, text)
@@ -298,7 +297,19 @@ impl Cluster {
     }
 }
 
-/// What a server says that refuses something.
+/// Returns a client that runs a function with each request.
+pub(crate) fn way_through<F>(
+    client: Client,
+    handle: impl Fn(Client, Request<Body>) -> F + Send + Sync + 'static,
+) -> Client
+where
+    F: Future<Output = kube_client::Result<Response<Body>>> + Send + 'static,
+{
+    let handle = Arc::new(handle);
+    Client::new(service_fn(move |request| handle(client.clone(), request)), "default")
+}
+
+/// Returns the error of a server that rejects a request.
 pub(crate) fn answer(code: StatusCode, reason: &str) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -317,7 +328,7 @@ fn read(clock: &AtomicI64) -> Timestamp {
     Timestamp::from_second(clock.load(Ordering::Relaxed)).unwrap()
 }
 
-/// Every namespace that the catalog names, but those that each cluster has.
+/// Every namespace of the catalog, except those of every cluster.
 pub(crate) fn namespaces() -> BTreeSet<&'static str> {
     let catalog = Catalog::builtin();
     let mut names = BTreeSet::new();
@@ -334,12 +345,12 @@ pub(crate) fn namespaces() -> BTreeSet<&'static str> {
         }
         names.extend(bundle.copies.iter().map(|copy| copy.object.namespace));
     }
-    names.extend(KEPT.into_iter().filter_map(Component::operator_namespace));
+    names.extend(Component::kept().filter_map(Component::operator_namespace));
     names.retain(|name| !name.starts_with('<') && *name != "kube-system");
     names
 }
 
-/// Waits until it is so: for seconds, not for minutes.
+/// Waits some seconds until a condition is true.
 pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     for _ in 0..200 {
         if is_so().await {

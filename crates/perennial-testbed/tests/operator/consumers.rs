@@ -1,4 +1,4 @@
-//! Who holds what the service CA made: on both servers, with real TLS, and on a real server with budgets.
+//! The pods that use the service CA: on both servers, with real TLS, and on a real server with disruption budgets.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use kube_client::{Api, Client};
 use perennial_core::consumers::{Consumer, Pod, Restart, Served, consumers};
 use perennial_core::injection::{INJECT, LEGACY_NAME};
 use perennial_core::policy::Usage;
-use perennial_operator::consumers::restart::{Outcome, Patience, restart};
+use perennial_operator::consumers::restart::{EvictionTiming, Outcome, restart};
 use perennial_operator::consumers::{Found, find, probe};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -41,11 +41,11 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 struct Lab {
     cluster: Cluster,
     authority: Minted,
-    /// What the Secret has.
+    /// The certificate in the Secret.
     current: Minted,
-    /// When everything was made, by the server's clock.
+    /// The time of creation of all objects, by the server's clock.
     made_at: Timestamp,
-    /// Who serves; ends with the test.
+    /// The servers; they stop with the test.
     servers: Mutex<Vec<AbortHandle>>,
 }
 
@@ -120,7 +120,7 @@ impl Lab {
         self.pod(name, self.hours_later(-1), tls_volume(), container).await;
     }
 
-    /// Serves with this certificate until the test ends. Says where.
+    /// Serves this certificate until the test ends, and returns the address.
     async fn serve(&self, minted: &Minted, version: &'static SupportedProtocolVersion, wants_certificate: bool) -> u16 {
         let key = PrivateKeyDer::from_pem_slice(minted.key.to_pem().unwrap().as_bytes()).unwrap();
         let chain = vec![CertificateDer::from(minted.certificate.der().to_vec())];
@@ -146,7 +146,7 @@ impl Lab {
         port
     }
 
-    /// Answers everybody with the same bytes, or with nothing.
+    /// Answers every client with the same bytes, or with nothing.
     async fn answer(&self, bytes: &'static [u8]) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -170,7 +170,7 @@ fn mounts(name: &str) -> Value {
     json!({"volumeMounts": [{"name": name, "mountPath": "/it"}]})
 }
 
-/// A line for each thing that somebody has.
+/// One line for each use of an object by a pod.
 fn text(all: &[Consumer<'_>]) -> Vec<String> {
     let mut lines = Vec::new();
     for it in all {
@@ -183,7 +183,7 @@ fn text(all: &[Consumer<'_>]) -> Vec<String> {
     lines
 }
 
-/// The roles that the documentation names, bound to an account.
+/// Binds the documented roles to an account.
 fn documented(names: &[&str]) -> Vec<Value> {
     let page = include_str!("../../../../docs/reference/consumers.md");
     let yaml = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
@@ -233,7 +233,7 @@ async fn listed(lab: &Lab, client: &Client) {
     ];
     assert_eq!(text(&all), expected);
     assert_eq!(text(&consumers(&find(client, Some("default")).await.unwrap().pods, &[], &BTreeMap::new())), [""; 0]);
-    // What changes only a label is no change; new data is.
+    // A new label is no change of the content; new data is.
     let api = lab.cluster.secrets(SHOP);
     let other = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -249,13 +249,13 @@ async fn listed(lab: &Lab, client: &Client) {
 }
 
 #[tokio::test]
-async fn who_may_hold_the_old_one_is_listed() {
+async fn pods_that_may_use_earlier_content_are_listed() {
     let lab = Lab::new(Cluster::embedded().await).await;
     listed(&lab, &lab.cluster.client.clone()).await;
 }
 
 #[tokio::test]
-async fn who_may_hold_the_old_one_is_listed_on_a_real_server_too() {
+async fn pods_that_may_use_earlier_content_are_listed_on_a_real_server() {
     let lab = Lab::new(Cluster::real().await).await;
     let roles = documented(&["perennial-consumers"]);
     lab.cluster.apply(&roles).await;
@@ -264,9 +264,9 @@ async fn who_may_hold_the_old_one_is_listed_on_a_real_server_too() {
     assert_eq!(rights::kinds(&asked.lock().unwrap()), rights::kinds(&rights::granted(&roles)), "asked, and granted");
 }
 
-/// A cluster larger than a page.
+/// A cluster with more objects than a page.
 #[tokio::test]
-async fn every_page_is_read() {
+async fn all_pages_of_a_list_are_read() {
     let lab = Lab::new(Cluster::embedded().await).await;
     for number in 0..501 {
         let metadata = json!({"name": format!("map-{number:03}"), "annotations": {INJECT: "true"}});
@@ -284,12 +284,12 @@ async fn every_page_is_read() {
 async fn probed(lab: &Lab, client: &Client) -> BTreeMap<String, Served> {
     let found = find(client, None).await.unwrap();
     let all = consumers(&found.pods, &found.sources, &BTreeMap::new());
-    let served = probe::probe(client, &all, &found.doors, &lab.cluster.clock()).await;
+    let served = probe::probe(client, &all, &found.endpoints, &lab.cluster.clock()).await;
     served.into_iter().map(|((pod, secret), served)| (format!("{} {secret}", pod.name), served)).collect()
 }
 
 #[tokio::test]
-async fn what_a_pod_serves_is_looked_at() {
+async fn the_certificate_that_a_pod_serves_is_checked() {
     let lab = Lab::new(Cluster::embedded().await).await;
     let from = lab.cluster.now() - DAY * 2;
     let old = lab.authority.issue(Usage::Serving, "web.shop.svc", lab.cluster.now() - DAY, DAY * 300);
@@ -318,7 +318,7 @@ async fn what_a_pod_serves_is_looked_at() {
     lab.server("silent", &[silent]).await;
     lab.server("closed", &[closed]).await;
     lab.server("none", &[]).await;
-    // Who has no serving certificate is not asked.
+    // A pod without a serving certificate is not probed.
     let trust = json!([{"name": "trust", "configMap": {"name": "trust"}}]);
     lab.pod("client", lab.hours_later(-1), trust, mounts("trust")).await;
 
@@ -342,18 +342,18 @@ async fn what_a_pod_serves_is_looked_at() {
     }
     assert_eq!(found.len(), 11);
 
-    // A Secret that cannot be compared says so, and never what is in it.
+    // An unreadable Secret is reported without its content.
     let key = lab.current.key.to_pem().unwrap();
     let broken = json!({"stringData": {"tls.crt": *key, "tls.key": *key}});
     let api = lab.cluster.secrets(SHOP);
     api.patch("web-tls", &PatchParams::default(), &Patch::Merge(&broken)).await.unwrap();
     let found = probed(&lab, &lab.cluster.client).await;
     let Served::Nothing { why } = &found["current-13 web-tls"] else { panic!("{found:?}") };
-    assert_eq!(why, "Secret shop/web-tls: tls.crt is no certificate");
+    assert_eq!(why, "Secret shop/web-tls: tls.crt has no readable certificate");
 }
 
 #[tokio::test]
-async fn a_probe_needs_to_read_secrets_and_nothing_else() {
+async fn probe_needs_only_the_right_to_read_secrets() {
     let lab = Lab::new(Cluster::real().await).await;
     let listing = documented(&["perennial-consumers"]);
     lab.cluster.apply(&listing).await;
@@ -369,7 +369,7 @@ async fn a_probe_needs_to_read_secrets_and_nothing_else() {
     assert_eq!(rights::kinds(&asked.lock().unwrap()), rights::kinds(&granted), "asked, and granted");
 }
 
-/// What became of pods, in order.
+/// The results for pods, in order.
 type Told = Arc<Mutex<Vec<String>>>;
 
 fn note(told: &Told) -> impl FnMut(&Pod, &Outcome) + use<> {
@@ -385,7 +385,7 @@ fn note(told: &Told) -> impl FnMut(&Pod, &Outcome) + use<> {
     }
 }
 
-/// Who is to be evicted.
+/// The pods to evict.
 fn chosen(found: &Found) -> Vec<Pod> {
     let all = consumers(&found.pods, &found.sources, &BTreeMap::new());
     let evict = all.into_iter().filter(|it| it.restart(false) == Restart::Evict);
@@ -401,7 +401,7 @@ async fn allow(lab: &Lab, disruptions: i32) {
 }
 
 #[tokio::test]
-async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
+async fn pods_are_evicted_one_at_a_time_within_their_budgets() {
     let lab = Lab::new(Cluster::real().await).await;
     let roles = documented(&["perennial-consumers", "perennial-consumers-restart"]);
     lab.cluster.apply(&roles).await;
@@ -422,9 +422,9 @@ async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
 
     let pods = chosen(&find(&client, None).await.unwrap());
     assert_eq!(pods.iter().map(|it| it.object.name.as_str()).collect::<Vec<_>>(), ["web-1", "web-2"]);
-    // Nothing moves: it is given up, and told why.
+    // Without progress the restart stops, with the reason.
     let (told, pause) = (Told::default(), Duration::from_millis(50));
-    let soon_enough = Patience { pause, at_most: Duration::from_millis(300) };
+    let soon_enough = EvictionTiming { pause, give_up_after: Duration::from_millis(300) };
     restart(&client, &pods.iter().collect::<Vec<_>>(), soon_enough, note(&told)).await;
     let said = told.lock().unwrap().clone();
     let [first, second, third, fourth] = said.as_slice() else { panic!("{said:?}") };
@@ -433,7 +433,7 @@ async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
         "{first}"
     );
     assert!(first.contains("The disruption budget web "), "{first}");
-    assert_eq!(second, "web-2 waits: others of ReplicaSet/web go first");
+    assert_eq!(second, "web-2 waits: other pods of ReplicaSet/web are evicted first");
     assert_eq!(third, &first.replace("waits", "stays"));
     assert_eq!(fourth, &second.replace("waits", "stays"));
     assert!(lab.pods().get_opt("web-1").await.unwrap().is_some());
@@ -443,8 +443,8 @@ async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
     let running = tokio::spawn({
         let (client, pods, told) = (client.clone(), pods.clone(), told.clone());
         async move {
-            let patience = Patience { pause, at_most: Duration::from_secs(60) };
-            restart(&client, &pods.iter().collect::<Vec<_>>(), patience, note(&told)).await;
+            let timing = EvictionTiming { pause, give_up_after: Duration::from_secs(60) };
+            restart(&client, &pods.iter().collect::<Vec<_>>(), timing, note(&told)).await;
         }
     });
     let has_said = |text: &'static str| {
@@ -454,7 +454,7 @@ async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
     has_said("web-1 waits: Cannot evict").await;
     allow(&lab, 5).await;
     has_said("web-1 evicted").await;
-    // The next one waits for another that is ready, whatever the budget says.
+    // The next pod waits until another one is ready, even if the budget allows more.
     tokio::time::sleep(pause * 10).await;
     assert!(lab.pods().get_opt("web-2").await.unwrap().is_some());
     lab.pod("web-3", lab.hours_later(1), tls_volume(), mounts("tls")).await;
@@ -463,12 +463,12 @@ async fn pods_are_evicted_within_their_budgets_and_one_after_the_other() {
     let left = find(&client, None).await.unwrap();
     assert!(chosen(&left).is_empty());
     let names: Vec<&str> = left.pods.iter().map(|it| it.object.name.as_str()).collect();
-    assert_eq!(names, ["bare", "mirror", "web-3", "web-fresh"], "nobody else was touched");
+    assert_eq!(names, ["bare", "mirror", "web-3", "web-fresh"], "no other pod is evicted");
     assert_eq!(rights::kinds(&asked.lock().unwrap()), rights::kinds(&rights::granted(&roles)), "asked, and granted");
 }
 
 #[tokio::test]
-async fn who_began_again_meanwhile_is_not_evicted() {
+async fn a_pod_that_has_restarted_in_the_meantime_is_not_evicted() {
     let lab = Lab::new(Cluster::real().await).await;
     let before = lab.hours_later(-1);
     lab.pod("web-0", before, tls_volume(), mounts("tls")).await;
@@ -477,7 +477,7 @@ async fn who_began_again_meanwhile_is_not_evicted() {
     let list = lab.cluster.client.request_text(list).await.unwrap();
     lab.pods().delete("web-0", &DeleteParams::default().grace_period(0)).await.unwrap();
     let another = lab.pod("web-0", lab.hours_later(1), tls_volume(), mounts("tls")).await;
-    // Once it is seen that it is another, and once only when it is asked for the end of the first.
+    // Once the pod is found to be another one, and once only when the eviction is checked.
     let client = lab.cluster.client.clone();
     let behind = Client::new(
         service_fn(move |request: Request<Body>| {
@@ -492,10 +492,10 @@ async fn who_began_again_meanwhile_is_not_evicted() {
         }),
         "default",
     );
-    let patience = Patience { pause: Duration::from_millis(50), at_most: Duration::from_secs(5) };
+    let timing = EvictionTiming { pause: Duration::from_millis(50), give_up_after: Duration::from_secs(5) };
     for client in [behind, lab.cluster.client.clone()] {
         let told = Told::default();
-        restart(&client, &pods.iter().collect::<Vec<_>>(), patience, note(&told)).await;
+        restart(&client, &pods.iter().collect::<Vec<_>>(), timing, note(&told)).await;
         assert_eq!(*told.lock().unwrap(), ["web-0 gone"]);
         assert_eq!(lab.pods().get("web-0").await.unwrap().metadata.uid, another.metadata.uid);
     }

@@ -1,12 +1,11 @@
-//! What a step promises is what is there afterwards: the state that the planner reckons with, memory included.
+//! After each write the cluster has the state that the planner predicted, including recorded history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use perennial_api::operator::ServiceCA;
 use perennial_core::catalog::{Annotations, Catalog, Day, Instance, Scope};
-use perennial_core::rules::{BundleState, Observed, SecretState};
-use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::snapshot::{BundleState, Observed, SecretState, Slot, Snapshot};
 use perennial_core::trust::CertificateId;
 use perennial_operator::library::Library;
 use perennial_x509::trust;
@@ -14,19 +13,19 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
 
-/// What was planned has a name of its own until it exists.
+/// A planned certificate has a unique name until it exists.
 fn real(library: &Library, id: &CertificateId) -> CertificateId {
     library.get(id).map_or_else(|| id.clone(), trust::id)
 }
 
-/// Whether annotations in this place mean something.
+/// Returns true if annotations in this place have a meaning.
 fn has_annotations(slot: &Slot) -> bool {
     let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.scope == Scope::Cluster);
     let mut rows = rows.filter(|row| PLANNER.wiring().home(row, &Instance::Cluster) == *slot);
     rows.all(|row| row.annotations != Annotations::None)
 }
 
-/// Everything about a Secret that later decisions look at.
+/// Everything about a Secret that later decisions use.
 fn secret(library: &Library, slot: &Slot, found: &Observed<SecretState>) -> String {
     let Observed::Present(state) = found else { return format!("{found:?}") };
     let ids = |ids: &[CertificateId]| ids.iter().map(|id| real(library, id)).collect::<Vec<_>>();
@@ -62,7 +61,7 @@ fn compare(library: &Library, promised: &Snapshot, found: &Snapshot, step: &str)
 }
 
 #[tokio::test]
-async fn after_each_write_the_cluster_is_as_the_plan_said() {
+async fn the_cluster_matches_the_plan_after_each_write() {
     let cluster = Cluster::embedded().await;
     let (keeper, actor) = (cluster.keeper(), cluster.actor());
     let end = cluster.now() + SignedDuration::from_hours(24 * 70);
@@ -75,10 +74,10 @@ async fn after_each_write_the_cluster_is_as_the_plan_said() {
             cluster.create::<ServiceCA>(None, asked).await;
             asks_at = end;
         }
-        let (mut observation, report) = keeper.look().await.unwrap();
+        let (mut observation, report) = keeper.plan().await.unwrap();
         for step in &report.steps {
-            actor.act(PLANNER.wiring(), &mut observation, step, None).await.unwrap();
-            let (found, _) = keeper.look().await.unwrap();
+            actor.act(&mut observation, step, None).await.unwrap();
+            let (found, _) = keeper.plan().await.unwrap();
             compare(&observation.library, &observation.snapshot, &found.snapshot, &step.to_string());
             writes += 1;
         }
@@ -88,7 +87,7 @@ async fn after_each_write_the_cluster_is_as_the_plan_said() {
     }
     // Every certificate of a month was replaced four times.
     assert!(writes > 90, "only {writes} writes");
-    let (observation, _) = keeper.look().await.unwrap();
+    let (observation, _) = keeper.plan().await.unwrap();
     let slot: Slot = "openshift-service-ca/signing-key:tls.crt".parse().unwrap();
     let state = observation.snapshot.secrets[&slot].present().unwrap();
     assert_eq!((state.requested.as_deref(), state.bridges.len(), state.bridged.len()), (Some("a rehearsal"), 1, 1));

@@ -1,4 +1,4 @@
-//! Whatever happens to a write, the next pass goes on from there.
+//! After any fault at any write, the next pass continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use tower::service_fn;
 use crate::cluster::{Cluster, PLANNER, answer};
 use crate::judged::{Questions, Record, all_signers_were_forced, force_all_signers};
 
-/// What happens to a write.
+/// A fault of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// The server has an error, and nothing is written.
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     Kills,
 }
 
-/// Who looks after every write.
+/// The check after every write.
 pub(crate) struct Watch {
     client: Client,
     clock: Clock,
@@ -42,7 +42,7 @@ impl Watch {
         Arc::new(Watch { client: cluster.client.clone(), clock: cluster.clock(), record: Default::default() })
     }
 
-    /// Every edge holds as far as the prover knows, those on files too; what the judges must accept is asked at the end.
+    /// Every edge holds by the prover, including those with files; the judges are asked at the end.
     async fn look(&self, label: &str) {
         let found = observe(&self.client, PLANNER.wiring(), &View::default(), (self.clock)()).await.unwrap();
         for edge in verify::verify(&PLANNER, &found.snapshot) {
@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// The way to a server on which one write has a fault.
+/// The connection to a server on which one write has a fault.
 pub(crate) struct Way {
     pub(crate) client: Client,
     writes: Arc<AtomicUsize>,
@@ -69,8 +69,8 @@ impl Way {
     }
 }
 
-/// Somebody looks after each write that reached the server, from the one before the fault on: until there it is an installation
-/// as any other.
+/// Checks the cluster after each write from the one before the fault on. Before that it is the same as an installation
+/// without faults.
 pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault, watch: Option<Arc<Watch>>) -> Way {
     let (writes, is_dead) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (count, client) = (writes.clone(), cluster.client.clone());
@@ -108,8 +108,8 @@ pub(crate) fn way(cluster: &Cluster, unlucky: usize, fault: Fault, watch: Option
     Way { client: Client::new(service, "default"), writes }
 }
 
-/// A first installation with a fault at each of its writes in turn. From the write before the fault on, the judges
-/// accept every edge after each that reached the server; what is before is judged where nothing goes wrong.
+/// Runs a first installation with a fault at each of its writes in turn. From the write before the fault on, the judges
+/// accept every edge after each successful write; another test covers the writes before.
 async fn install_with(fault: Fault) {
     let mut unlucky = 1;
     let mut questions = Questions::default();
@@ -117,7 +117,7 @@ async fn install_with(fault: Fault) {
         let cluster = Cluster::embedded().await;
         let watch = Watch::new(&cluster);
         let way = way(&cluster, unlucky, fault, Some(watch.clone()));
-        let first = cluster.keeper_through(way.client.clone()).pass(&()).await;
+        let first = cluster.keeper_through(way.client.clone()).pass(&[]).await;
         // Only a killed operator leaves something to another pass.
         if fault != Fault::Kills {
             let first = first.unwrap();
@@ -127,7 +127,7 @@ async fn install_with(fault: Fault) {
         let is_over = way.writes() < unlucky;
         // Who comes after one that was killed has no fault any more, and is watched as well.
         let next = self::way(&cluster, 0, fault, Some(watch.clone()));
-        let passed = cluster.keeper_through(next.client).pass(&()).await.unwrap();
+        let passed = cluster.keeper_through(next.client).pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{fault:?} at write {unlucky}: {:?}", passed.failed);
         let text: String = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
         assert!(fault == Fault::Kills || text.is_empty(), "{fault:?} at write {unlucky}: {text}");
@@ -146,10 +146,10 @@ async fn install_with(fault: Fault) {
     questions.judge(600);
 }
 
-/// A write as it would be made without any fault: the object, and which of its versions.
+/// A write without any fault: the object and its version.
 type Write = (String, usize);
 
-/// The writes of a life, numbered as they were first seen.
+/// The writes of a run, numbered in their first order.
 #[derive(Default)]
 struct Writes {
     numbers: BTreeMap<Write, usize>,
@@ -157,7 +157,7 @@ struct Writes {
     had: BTreeMap<Write, BTreeSet<Fault>>,
 }
 
-/// What is known of one life on the way to its server.
+/// The recorded writes of one run.
 struct Life {
     writes: Arc<Mutex<Writes>>,
     phase: usize,
@@ -220,9 +220,9 @@ impl Life {
     }
 }
 
-/// A month after every signer was forced to rotate, with a fault at each write. In four lives each write has each fault.
+/// A month after every signer was forced to rotate, with a fault at each write. In four runs each write has each fault.
 #[tokio::test(start_paused = true)]
-async fn a_rotation_of_every_signer_goes_on_after_each_fault_at_each_write() {
+async fn a_rotation_of_every_signer_continues_after_each_fault_at_each_write() {
     let writes = Arc::new(Mutex::new(Writes::default()));
     for phase in 0..FAULTS.len() {
         let cluster = Cluster::embedded().await;
@@ -250,7 +250,7 @@ async fn a_rotation_of_every_signer_goes_on_after_each_fault_at_each_write() {
     assert_eq!(partly.collect::<Vec<_>>(), Vec::<&String>::new());
 }
 
-/// Goes on for a month: whoever was killed is started again, and what failed is tried again.
+/// Continues for a month: a killed operator is restarted, and failed writes are retried.
 async fn live(cluster: &Cluster, life: &Arc<Life>) {
     let until = cluster.now() + SignedDuration::from_hours(24 * 32);
     let start = || {
@@ -264,7 +264,7 @@ async fn live(cluster: &Cluster, life: &Arc<Life>) {
     let mut keeper = start();
     let mut passes_of_an_instant = 0;
     while cluster.now() < until {
-        let passed = keeper.pass(&()).await;
+        let passed = keeper.pass(&[]).await;
         passes_of_an_instant += 1;
         assert!(passes_of_an_instant < 100, "it never ends at {}", cluster.now());
         if life.is_dead.swap(false, Ordering::Relaxed) {
@@ -280,21 +280,21 @@ async fn live(cluster: &Cluster, life: &Arc<Life>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installation_goes_on_after_a_write_that_failed() {
+async fn an_installation_continues_after_a_failed_write() {
     install_with(Fault::Fails).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installation_goes_on_after_an_answer_that_was_lost() {
+async fn an_installation_continues_after_a_lost_response() {
     install_with(Fault::AnswerIsLost).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installation_goes_on_after_a_conflict() {
+async fn an_installation_continues_after_a_conflict() {
     install_with(Fault::Conflicts).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installation_goes_on_after_the_operator_was_killed() {
+async fn an_installation_continues_after_the_operator_is_killed() {
     install_with(Fault::Kills).await;
 }

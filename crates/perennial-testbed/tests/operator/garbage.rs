@@ -1,4 +1,4 @@
-//! What belongs to a Service goes with it: the collector of the embedded server, and that of a real kube-controller-manager.
+//! Objects of a Service are deleted with it: by the collector of the embedded server, and by a real kube-controller-manager.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::cluster::Cluster;
 
 const NAMESPACE: &str = "shop";
 
-/// It takes a second or two; after this long nobody comes any more.
+/// Collection takes a second or two; after this time it does not happen.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn the_secret_of_a_service_goes_with_it_on_the_embedded_server() {
-    the_secret_of_a_service_goes_with_it(&Cluster::embedded().await, owned_secret).await;
-    the_secret_of_a_service_goes_with_it(&only_services(Cluster::embedded().await), issued_secret).await;
+async fn the_secret_of_a_service_is_deleted_with_it_on_the_embedded_server() {
+    the_secret_of_a_service_is_deleted_with_it(&Cluster::embedded().await, owned_secret).await;
+    the_secret_of_a_service_is_deleted_with_it(&only_services(Cluster::embedded().await), issued_secret).await;
 }
 
 #[tokio::test]
-async fn the_secret_of_a_service_goes_with_it_on_a_real_server() {
+async fn the_secret_of_a_service_is_deleted_with_it_on_a_real_server() {
     let cluster = Cluster::real_with(&["garbage-collector-controller"]).await;
-    the_secret_of_a_service_goes_with_it(&cluster, owned_secret).await;
+    the_secret_of_a_service_is_deleted_with_it(&cluster, owned_secret).await;
 }
 
 #[tokio::test]
-async fn the_certificate_of_a_service_goes_with_it_on_a_real_server() {
+async fn the_certificate_of_a_service_is_deleted_with_it_on_a_real_server() {
     let cluster = only_services(Cluster::real_with(&["garbage-collector-controller"]).await);
-    the_secret_of_a_service_goes_with_it(&cluster, issued_secret).await;
+    the_secret_of_a_service_is_deleted_with_it(&cluster, issued_secret).await;
 }
 
-/// Has a Secret made for each of three Services, by whoever makes them. That of the one which is deleted goes, and so does that
-/// of the one which is made again under its name; that of the one which stays, stays.
-async fn the_secret_of_a_service_goes_with_it(
+/// Creates a Secret for each of three Services. The Secret of the deleted Service is deleted, and that of the Service that
+/// is created again with the same name; the Secret of the third stays.
+async fn the_secret_of_a_service_is_deleted_with_it(
     cluster: &Cluster,
     secret_for: impl AsyncFn(&Cluster, &Service) -> Secret,
 ) {
@@ -57,13 +57,13 @@ async fn the_secret_of_a_service_goes_with_it(
     assert_eq!((left.uid(), left.data), (kept_secret.uid(), kept_secret.data));
 }
 
-/// A Service that asks for nothing.
+/// A Service without a request.
 async fn service(cluster: &Cluster, name: &str) -> Service {
     let spec = json!({"selector": {"app": name}, "ports": [{"port": 443}]});
     cluster.create(Some(NAMESPACE), json!({"metadata": {"name": name}, "spec": spec})).await
 }
 
-/// A Secret that refers to its Service as that of a serving certificate does: nobody controls it, and it holds up no deletion.
+/// A Secret with the owner reference of a serving certificate: not a controller, and not blocking a deletion.
 async fn owned_secret(cluster: &Cluster, service: &Service) -> Secret {
     let owner =
         json!({"apiVersion": "v1", "kind": "Service", "name": service.name_any(), "uid": service.uid().unwrap()});
@@ -71,14 +71,14 @@ async fn owned_secret(cluster: &Cluster, service: &Service) -> Secret {
     cluster.create(Some(NAMESPACE), json!({"metadata": metadata, "stringData": {"of": service.name_any()}})).await
 }
 
-/// Of which only Services and their CA are kept.
+/// Returns settings in which only Services and their CA are managed.
 fn only_services(mut cluster: Cluster) -> Cluster {
     let others = ["etcd", "kube-apiserver", "kube-controller-manager"];
     cluster.view.settings.left_alone = others.map(str::to_owned).into();
     cluster
 }
 
-/// The Secret that the operator makes for a Service which asks for it.
+/// The Secret that the operator creates for a Service.
 async fn issued_secret(cluster: &Cluster, service: &Service) -> Secret {
     let (name, secret) = (service.name_any(), format!("{}-tls", service.name_any()));
     let asks = json!({"metadata": {"annotations": {"service.beta.openshift.io/serving-cert-secret-name": secret}}});

@@ -1,5 +1,5 @@
-//! TLS servers and a client of each: as many handshakes as the machine can do, until they are told to end. Servers are rustls in
-//! threads; of the clients one half is that, too, and the other is Go in a process of its own.
+//! TLS servers and a client of each: as many handshakes as possible, until they are stopped. The servers run rustls in
+//! threads; half of the clients do too, the others run Go in one process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -17,30 +17,30 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// Whether somebody has what was there at the beginning.
+/// Whether a process has its initial version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Age {
     Old,
     New,
 }
 
-/// What a client runs on.
+/// The implementation of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stack {
     Rustls,
     Go,
 }
 
-/// Servers with their clients, which end when this is dropped.
+/// Servers with their clients, which stop when this is dropped.
 pub(crate) struct Hammer {
     pairs: Arc<[Pair]>,
-    /// The clients in Go; ended first, and then nobody misses a server.
+    /// The Go clients; they stop first, so that no client misses its server.
     callers: Mutex<Option<Callers>>,
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What came of the handshakes of a pair.
+/// The results of the handshakes of a pair.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     /// By the age of the server's certificate and that of the client's bundle.
@@ -49,20 +49,20 @@ pub(crate) struct Tally {
     pub(crate) failed: BTreeMap<(Age, Failure), usize>,
 }
 
-/// Why there was no handshake, in the client's own words.
+/// Why a handshake failed, in the client's own message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failure {
-    /// It refused the server's certificate.
+    /// The client rejected the server's certificate.
     Refused(String),
-    /// Whatever else there is.
+    /// Any other failure.
     Broken(String),
 }
 
-/// A server, and a client that asks for it by name.
+/// A server, and a client that connects to it by name.
 struct Pair {
     name: String,
     port: u16,
-    /// What either has is replaced as a whole, and counts for connections from then on.
+    /// The files of either side are replaced as a whole, and apply to later connections.
     server: Mutex<(Age, Arc<ServerConfig>)>,
     /// None of it is here where the client is somewhere else.
     client: Mutex<Option<(Age, Arc<ClientConfig>)>>,
@@ -70,7 +70,7 @@ struct Pair {
 }
 
 impl Hammer {
-    /// One pair for each name, with what its server serves and its client trusts.
+    /// One pair for each name, with the certificate of its server and the bundle of its client.
     pub(crate) fn start(pairs: Vec<(String, Identity, String)>) -> Hammer {
         let ends = Arc::new(AtomicBool::new(false));
         let (mut listeners, mut all) = (Vec::new(), Vec::new());
@@ -131,7 +131,7 @@ impl Hammer {
         }
     }
 
-    /// What came of it so far, for each pair.
+    /// Returns the results so far, for each pair.
     pub(crate) fn tallies(&self) -> Vec<Tally> {
         self.pairs.iter().map(|pair| pair.tally.lock().unwrap().clone()).collect()
     }
@@ -153,19 +153,19 @@ impl Drop for Hammer {
     fn drop(&mut self) {
         drop(self.callers.lock().map(|mut callers| callers.take()));
         self.ends.store(true, Ordering::SeqCst);
-        // A server looks whether it ends when somebody connects.
+        // A server checks for its end at each connection.
         for pair in self.pairs.iter() {
             let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, pair.port));
         }
         for thread in self.threads.drain(..) {
-            // What it panicked of is in the test's output, and the count of its calls stopped there.
+            // The panic is in the test's output, and the count of calls stopped there.
             let _ = thread.join();
         }
     }
 }
 
 impl Age {
-    /// What servers say of their certificate.
+    /// Returns the word by which servers and clients name this age.
     fn word(self) -> &'static str {
         match self {
             Age::Old => "old",
@@ -179,7 +179,7 @@ impl Age {
 }
 
 impl Tally {
-    /// What came of a call by a client of this age: the age of the server.
+    /// Counts a call by a client of this age. A success has the age of the server.
     fn note(&mut self, client: Age, came: Result<Age, Failure>) {
         match came {
             Ok(server) => *self.accepted.entry((server, client)).or_default() += 1,
@@ -191,7 +191,7 @@ impl Tally {
         self.accepted.values().chain(self.failed.values()).sum()
     }
 
-    /// Of all pairs together.
+    /// Returns the sum over all pairs.
     pub(crate) fn sum(tallies: &[Tally]) -> Tally {
         let mut sum = Tally::default();
         for tally in tallies {
@@ -208,7 +208,7 @@ impl Pair {
             && !ends.load(Ordering::SeqCst)
         {
             let (age, config) = self.server.lock().unwrap().clone();
-            // What goes wrong here the client knows better.
+            // The client reports any error here.
             let _ = greet(config, age, socket);
         }
     }
@@ -218,7 +218,7 @@ impl Pair {
         self.tally.lock().unwrap().note(age, hear(config, &self.name, self.port));
     }
 
-    /// What a client elsewhere did.
+    /// Counts a call of a client in the Go process.
     fn note(&self, called: Called) {
         let age = Age::read(&called.mark).expect("it says what it was told to");
         let came = match called.answer {
@@ -232,7 +232,7 @@ impl Pair {
     }
 }
 
-/// Says how old the certificate is.
+/// Sends the age of the certificate.
 fn greet(config: Arc<ServerConfig>, age: Age, mut socket: TcpStream) -> io::Result<()> {
     patient(&socket)?;
     let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -247,7 +247,7 @@ fn greet(config: Arc<ServerConfig>, age: Age, mut socket: TcpStream) -> io::Resu
     io::copy(&mut socket, &mut io::sink()).map(drop)
 }
 
-/// Does a full handshake, and hears how old the server's certificate is.
+/// Does a full handshake, and reads the age of the server's certificate.
 fn hear(config: Arc<ClientConfig>, name: &str, port: u16) -> Result<Age, Failure> {
     let why = |error: io::Error| match error.get_ref().and_then(|it| it.downcast_ref()) {
         Some(rustls::Error::InvalidCertificate(why)) => Failure::Refused(format!("{why:?}")),
@@ -295,12 +295,12 @@ fn client_config(bundle: &str) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// What the client of this number runs on.
+/// Returns the implementation of the client with this number.
 pub(crate) fn stack(number: usize) -> Stack {
     if number.is_multiple_of(2) { Stack::Rustls } else { Stack::Go }
 }
 
-/// Enough to keep two cores busy, and few enough that whoever runs beside them gets its share.
+/// Enough to keep two cores busy, and few enough that other processes get their share.
 const CALLERS: usize = 4;
 /// Longer than a busy machine needs.
 const PATIENCE: Duration = Duration::from_secs(30);

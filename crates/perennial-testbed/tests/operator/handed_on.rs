@@ -1,4 +1,4 @@
-//! What the controller manager hands on to every pod, while its static pod restarts.
+//! The bundle that the controller manager passes on to every pod, while its static pod restarts.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -10,7 +10,7 @@ use perennial_core::verify::{self, State};
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
-use crate::telling::condition;
+use crate::reports::condition;
 
 const KCM: &str = "openshift-kube-controller-manager";
 const KAS: &str = "openshift-kube-apiserver";
@@ -25,7 +25,7 @@ fn pods(cluster: &Cluster) -> Api<Pod> {
     Api::namespaced(cluster.client.clone(), KCM)
 }
 
-/// The static pod restarts with a revision that holds what is there now.
+/// Restarts the static pod with a revision of the current content.
 async fn restart(cluster: &Cluster, revision: u64) {
     let is_copy = |name: &str| name.rsplit('-').next().is_some_and(|end| end.parse::<u64>().is_ok());
     for map in cluster.config_maps(KCM).list(&ListParams::default()).await.unwrap() {
@@ -68,7 +68,7 @@ async fn force(cluster: &Cluster, reason: &str) {
     }
 }
 
-/// What was written some minutes later. Nothing is broken then, and nobody says so.
+/// Returns the writes some minutes later, with a check that no edge is broken or reported.
 async fn later(cluster: &Cluster, after: i64) -> String {
     cluster.set_now(cluster.now() + minutes(after));
     let passed = cluster.runner().once().await.unwrap();
@@ -83,7 +83,7 @@ async fn later(cluster: &Cluster, after: i64) -> String {
     passed.written.iter().map(|(step, _)| format!("{}\n", step.object)).collect()
 }
 
-/// Everything was made, and the static pod has been running with it for an hour.
+/// Returns a cluster whose static pod has run with all certificates for an hour.
 async fn running() -> Cluster {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
@@ -96,7 +96,7 @@ const SERVING: &str = "openshift-kube-apiserver/service-network-serving-certkey\
 const HANDED_ON: &str = "openshift-kube-controller-manager/serviceaccount-ca\n";
 
 #[tokio::test]
-async fn no_restart_takes_from_pods_what_they_have() {
+async fn a_restart_of_the_relay_does_not_reset_its_readers() {
     let cluster = running().await;
     let mut revision = 1;
     for reason in ["first", "second"] {
@@ -105,9 +105,9 @@ async fn no_restart_takes_from_pods_what_they_have() {
         revision += 1;
         restart(&cluster, revision).await;
         assert_eq!(later(&cluster, 1).await, "", "pods may not have it yet");
-        // What is signed by it comes when they have, and that they have is written down.
+        // When the pods have the signer, its certificates follow, and the operator records that the pods have it.
         assert_eq!(later(&cluster, 14).await, format!("{HANDED_ON}{SERVING}"));
-        // Others restart it, too, and whoever looks then is as calm.
+        // Other restarts do not change the result either.
         revision += 1;
         restart(&cluster, revision).await;
         assert_eq!(later(&cluster, 1).await, "");
@@ -115,7 +115,7 @@ async fn no_restart_takes_from_pods_what_they_have() {
 }
 
 #[tokio::test]
-async fn a_static_pod_that_nobody_shows_may_have_started_now() {
+async fn a_static_pod_without_a_mirror_pod_may_have_started_now() {
     let cluster = running().await;
     force(&cluster, "a rehearsal").await;
     later(&cluster, 0).await;

@@ -1,4 +1,4 @@
-//! The CA bundle of Services, given to those who ask for it. Numbers are those of the original's scenarios.
+//! Injection of the service CA bundle. Numbers are those of the original operator's scenarios.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ use tower::service_fn;
 
 use crate::cluster::{Cluster, answer, soon};
 use crate::mint::Minted;
+use crate::reports::condition;
 use crate::rights;
-use crate::telling::condition;
 
 const SHOP: &str = "shop";
 const NAMESPACE: &str = "openshift-service-ca";
 const BUNDLE: &str = "signing-cabundle";
 const KAS: &str = "openshift-kube-apiserver";
 
-/// A cluster with a namespace, of which only the service CA is kept, and the way of the operator to it.
+/// A cluster with a namespace, in which only the service CA is managed, and the operator's client.
 struct Lab {
     cluster: Cluster,
     client: Client,
@@ -68,7 +68,7 @@ impl Lab {
         task.await.unwrap();
     }
 
-    /// Everything that can be done now.
+    /// Makes every write that is possible now.
     async fn once(&self) {
         let passed = self.runner().once().await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
@@ -84,7 +84,7 @@ impl Lab {
         self.cluster.config_maps(NAMESPACE).patch(BUNDLE, &PatchParams::default(), &Patch::Merge(&data)).await.unwrap();
     }
 
-    /// Rotates the CA, and says what the bundle is then.
+    /// Rotates the CA, and returns the new bundle.
     async fn rotate(&self, reason: &str) -> String {
         let before = self.bundle().await;
         let ask = json!({"metadata": {"annotations": {FORCE: reason}}});
@@ -104,7 +104,7 @@ impl Lab {
         serde_json::to_value(found.data.unwrap_or_default()).unwrap()
     }
 
-    /// What is said of a ConfigMap that could not be given the bundle.
+    /// Returns the Events about a ConfigMap into which the bundle could not be injected.
     async fn complaints(&self, namespace: &str, name: &str) -> Vec<String> {
         let events = Api::<Event>::namespaced(self.cluster.client.clone(), namespace);
         let all = events.list(&ListParams::default()).await.unwrap().into_iter();
@@ -145,25 +145,25 @@ fn definition() -> Value {
     })
 }
 
-/// 42, 43: ConfigMaps.
+/// Scenarios 42 and 43 of the original operator: ConfigMaps.
 async fn config_maps(lab: &mut Lab) {
     lab.ask("one", (INJECT, "true"), json!({"mine": "x"})).await;
     lab.ask("two", (INJECT_ALPHA, "True"), json!({})).await;
     lab.ask("none", (INJECT, "no"), json!({"mine": "x"})).await;
     lab.once().await;
-    // Who asks for everything that can be done now has it then.
+    // After one complete run, every object that asks has the bundle.
     let first = lab.bundle().await.unwrap();
     assert_eq!(lab.data("one").await, json!({KEY: first}));
     assert_eq!(lab.data("two").await, json!({KEY: first}));
     lab.start();
-    // Whatever somebody adds goes again.
+    // Added keys are removed again.
     let api = lab.cluster.config_maps(SHOP);
     let more = json!({"data": {"mine": "again"}});
     api.patch("one", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
     lab.map_becomes("one", json!({KEY: first})).await;
     assert_eq!(lab.data("none").await, json!({"mine": "x"}));
 
-    // What service accounts trust comes behind it, in one ConfigMap alone.
+    // Only this ConfigMap also gets the CAs that service accounts trust, after the bundle.
     let roots = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "roots"}});
     lab.cluster.create::<ConfigMap>(Some(SHOP), roots).await;
     lab.ask(LEGACY_NAME, (INJECT_LEGACY, "true"), json!({})).await;
@@ -178,7 +178,7 @@ async fn config_maps(lab: &mut Lab) {
     assert_eq!(lab.data("other").await, json!({"mine": "x"}));
 }
 
-/// The bundle in each object of the whole cluster, decoded: one for each place that has one.
+/// Returns the decoded bundles in all cluster-scoped objects.
 async fn in_cluster(lab: &Lab) -> Vec<String> {
     let client = &lab.cluster.client;
     let text = |bundle: Option<k8s_openapi::ByteString>| String::from_utf8(bundle.unwrap_or_default().0).unwrap();
@@ -195,7 +195,7 @@ async fn in_cluster(lab: &Lab) -> Vec<String> {
     found
 }
 
-/// 34, 44: what belongs to the whole cluster, and a new bundle for all of them.
+/// Scenarios 34 and 44 of the original operator: cluster-scoped objects, and a new bundle for all of them.
 async fn whole_cluster(lab: &Lab) {
     let client = &lab.cluster.client;
     let first = lab.bundle().await.unwrap();
@@ -216,7 +216,7 @@ async fn whole_cluster(lab: &Lab) {
     };
     all(6, &first).await;
 
-    // Somebody changes one of them, and adds another.
+    // A client changes one of the webhooks, and adds another.
     let api = Api::<ValidatingWebhookConfiguration>::all(client.clone());
     let mut found = api.get("checks").await.unwrap();
     let webhooks = found.webhooks.as_mut().unwrap();
@@ -234,7 +234,7 @@ async fn whole_cluster(lab: &Lab) {
     let second = lab.rotate("a test").await;
     all(7, &second).await;
     lab.map_becomes("late", json!({KEY: second})).await;
-    // A bundle that vanishes is taken from nobody, and comes again.
+    // A deleted bundle is not removed from objects, and is created again.
     let bundles = lab.cluster.config_maps(NAMESPACE);
     bundles.delete(BUNDLE, &DeleteParams::default()).await.unwrap();
     soon("it is there again", || async { lab.bundle().await.is_some() }).await;
@@ -242,7 +242,7 @@ async fn whole_cluster(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn who_asks_is_given_the_bundle() {
+async fn annotated_objects_get_the_bundle() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     config_maps(&mut lab).await;
     whole_cluster(&lab).await;
@@ -250,7 +250,7 @@ async fn who_asks_is_given_the_bundle() {
 }
 
 #[tokio::test]
-async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
+async fn annotated_objects_get_the_bundle_on_a_real_server() {
     // With the rights that it needs, and no others.
     let cluster = Cluster::real().await;
     let objects = rbac::objects_for(Catalog::builtin(), "default", &[Component::ServiceCa]);
@@ -260,7 +260,7 @@ async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
     config_maps(&mut lab).await;
     whole_cluster(&lab).await;
 
-    // What a server does not take is said, and given as soon as it does.
+    // A rejected write is reported, and retried until the server accepts it.
     let spec = json!({
         "group": "late.example.com", "version": "v1", "insecureSkipTLSVerify": true,
         "service": {"name": "web", "namespace": SHOP}, "groupPriorityMinimum": 1000, "versionPriority": 10,
@@ -297,9 +297,9 @@ async fn who_asks_is_given_the_bundle_on_a_real_server_too() {
 }
 
 #[tokio::test]
-async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
+async fn a_certificate_added_to_the_bundle_by_mistake_is_not_injected() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
-    // Everything that is written for somebody who asks.
+    // All writes to annotated objects.
     let given: Arc<Mutex<Vec<String>>> = Arc::default();
     let (client, written) = (lab.cluster.client.clone(), given.clone());
     lab.client = Client::new(
@@ -326,22 +326,22 @@ async fn nobody_is_given_what_somebody_puts_into_the_bundle_by_mistake() {
     let beside = [format!("{ours}{key}"), format!("{ours}junk\n")];
     for mistake in &beside {
         lab.set_bundle(mistake).await;
-        soon("it is set right", || async { lab.bundle().await.unwrap() == ours }).await;
+        soon("the bundle is corrected", || async { lab.bundle().await.unwrap() == ours }).await;
     }
     for (mistake, right) in [("no bundle", vec![&ours]), (&theirs, vec![&ours, &theirs])] {
         lab.set_bundle(mistake).await;
         let is_right = |text: &str| right.iter().all(|it| text.contains(it.as_str()));
-        soon("it is set right", || async { is_right(&lab.bundle().await.unwrap()) }).await;
+        soon("the bundle is corrected", || async { is_right(&lab.bundle().await.unwrap()) }).await;
         lab.map_becomes("one", json!({KEY: lab.bundle().await.unwrap()})).await;
     }
     lab.end().await;
     let given = given.lock().unwrap();
-    assert_eq!(given.len(), 2, "the first, and what it was set right to: {given:#?}");
+    assert_eq!(given.len(), 2, "the first bundle, and the corrected one: {given:#?}");
     assert!(given.iter().all(|text| text.contains(&ours) && !text.contains("PRIVATE") && !text.contains("junk")));
 }
 
 #[tokio::test]
-async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
+async fn a_wrong_bundle_that_cannot_be_corrected_is_not_injected() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     lab.ask("one", (INJECT, "true"), json!({})).await;
     lab.once().await;
@@ -349,7 +349,7 @@ async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
     let theirs = Minted::authority("theirs", lab.cluster.now(), SignedDuration::from_hours(24)).certificate.to_pem();
     lab.ask("two", (INJECT, "true"), json!({"mine": "x"})).await;
 
-    // Nobody can write it.
+    // The bundle cannot be written.
     let unwritable = lab.cluster.way(|method, path| {
         let is_it = *method != Method::GET && path.ends_with("/configmaps/signing-cabundle");
         is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
@@ -362,7 +362,7 @@ async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
     assert_eq!(lab.data("one").await, json!({KEY: ours}));
     assert_eq!(lab.data("two").await, json!({"mine": "x"}));
 
-    // Nobody knows who the CA is.
+    // The CA is unknown.
     lab.client = lab.cluster.way(|_, path| {
         path.ends_with("/secrets/signing-key").then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
     });
@@ -391,7 +391,7 @@ async fn nobody_is_given_a_bundle_that_could_not_be_set_right() {
 }
 
 #[tokio::test]
-async fn who_writes_a_copy_of_the_bundle_does_not_keep_the_ca() {
+async fn a_writer_of_a_bundle_copy_does_not_manage_the_ca() {
     let lab = Lab::new(Cluster::embedded().await).await;
     lab.once().await;
     let copies = lab.cluster.config_maps("openshift-config-managed");
@@ -406,7 +406,7 @@ async fn who_writes_a_copy_of_the_bundle_does_not_keep_the_ca() {
 }
 
 #[tokio::test]
-async fn what_another_operator_keeps_is_given_out_by_it() {
+async fn another_operator_injects_the_bundle_that_it_manages() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     let day = SignedDuration::from_hours(24);
     let ca = Minted::authority("theirs", lab.cluster.now() - day, day * 700);
@@ -421,7 +421,7 @@ async fn what_another_operator_keeps_is_given_out_by_it() {
     lab.ask("one", (INJECT, "true"), json!({"mine": "x"})).await;
     lab.once().await;
     assert_eq!(lab.data("one").await, json!({"mine": "x"}));
-    // Nor by somebody who is told to leave the component alone.
+    // Nor by an operator that does not manage the component.
     lab.cluster.view.settings.taken_over.insert("service-ca".to_owned());
     lab.cluster.view.settings.left_alone.insert("service-ca".to_owned());
     lab.once().await;
@@ -432,7 +432,7 @@ async fn what_another_operator_keeps_is_given_out_by_it() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_watched_holds_up_nobody_else() {
+async fn a_kind_that_cannot_be_watched_does_not_delay_the_others() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     let refuse = |method: &Method, path: &str| {
         let is_it = *method == Method::GET && path.ends_with("/apiservices");
@@ -443,7 +443,7 @@ async fn who_cannot_be_watched_holds_up_nobody_else() {
     lab.once().await;
     assert_eq!(lab.data("one").await, json!({KEY: lab.bundle().await.unwrap()}));
     lab.start();
-    is_said_of_api_services(&lab).await;
+    reports_api_services(&lab).await;
     lab.end().await;
     lab.client = lab.cluster.client.clone();
     lab.start();
@@ -451,7 +451,7 @@ async fn who_cannot_be_watched_holds_up_nobody_else() {
     lab.end().await;
 }
 
-async fn is_said_of_api_services(lab: &Lab) {
+async fn reports_api_services(lab: &Lab) {
     soon("it is said", || async {
         let (status, message, _) = condition(&lab.cluster, "service-ca", "Degraded").await;
         status == "True" && message.contains("apiservices cannot be watched")
@@ -460,7 +460,7 @@ async fn is_said_of_api_services(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn who_can_be_listed_and_not_watched_is_said_too() {
+async fn a_kind_that_can_be_listed_but_not_watched_is_reported() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     lab.client = lab.cluster.way_of(|client, request| async move {
         let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
@@ -471,12 +471,12 @@ async fn who_can_be_listed_and_not_watched_is_said_too() {
     });
     lab.once().await;
     lab.start();
-    is_said_of_api_services(&lab).await;
+    reports_api_services(&lab).await;
     lab.end().await;
 }
 
 #[tokio::test]
-async fn an_annotation_does_not_make_a_bundle_of_the_cluster_another() {
+async fn an_annotation_does_not_change_a_bundle_of_the_cluster() {
     let lab = Lab::new(Cluster::embedded().await).await;
     lab.once().await;
     let ours = lab.bundle().await.unwrap();
@@ -495,7 +495,7 @@ async fn an_annotation_does_not_make_a_bundle_of_the_cluster_another() {
 }
 
 #[tokio::test]
-async fn somebody_who_writes_the_same_again_and_again_is_not_answered_each_time() {
+async fn repeated_changes_of_another_writer_are_corrected_less_often() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     lab.ask("one", (INJECT, "true"), json!({})).await;
     lab.once().await;
@@ -503,7 +503,7 @@ async fn somebody_who_writes_the_same_again_and_again_is_not_answered_each_time(
     let api = lab.cluster.config_maps(SHOP);
     let theirs = json!({"data": {KEY: "theirs", "mine": "x"}});
     lab.start();
-    // As fast as it is set right.
+    // As fast as it is corrected.
     let mut answered = 0;
     while lab.complaints(SHOP, "one").await.is_empty() {
         assert!(answered < 20, "it goes on and on");
@@ -512,7 +512,7 @@ async fn somebody_who_writes_the_same_again_and_again_is_not_answered_each_time(
         answered += 1;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // It has what it asks for in the end, later each time, and is told once.
+    // It gets the bundle in the end, later each time, with one event.
     let mut waited = Duration::ZERO;
     for _ in 0..2 {
         let start = Instant::now();
@@ -523,5 +523,5 @@ async fn somebody_who_writes_the_same_again_and_again_is_not_answered_each_time(
     assert!(Duration::from_millis(500) < waited, "{waited:?}");
     lab.end().await;
     let complaints = lab.complaints(SHOP, "one").await;
-    assert!(matches!(&complaints[..], [why] if why.starts_with("somebody else writes it as well")), "{complaints:?}");
+    assert!(matches!(&complaints[..], [why] if why.starts_with("another client keeps overwriting")), "{complaints:?}");
 }

@@ -1,16 +1,16 @@
-//! From an empty cluster to every certificate.
+//! From an empty cluster to all certificates.
 
 use expect_test::expect;
 
 use crate::cluster::Cluster;
 
 #[tokio::test]
-async fn everything_is_made_in_one_pass_and_then_nothing_is_touched() {
+async fn one_pass_creates_everything_and_the_next_writes_nothing() {
     first_install(&Cluster::embedded().await).await;
 }
 
 #[tokio::test]
-async fn everything_is_made_on_a_real_server_too() {
+async fn one_pass_creates_everything_on_a_real_server() {
     first_install(&Cluster::real().await).await;
 }
 
@@ -69,9 +69,9 @@ async fn first_install(cluster: &Cluster) {
         copy openshift-config-managed/kube-scheduler-client-cert-key to openshift-kube-scheduler/kube-scheduler-client-cert-key
     "#]].assert_eq(&text);
     assert!(passed.report.waiting.is_empty(), "{:?}", passed.report.waiting);
-    assert_eq!(passed.report.risks, [], "nobody can hold what was never there");
+    assert_eq!(passed.report.risks, [], "no process can hold a previous version");
     let before = cluster.versions().await;
     let (_, text) = cluster.pass().await;
     assert_eq!(text, "");
-    assert_eq!(cluster.versions().await, before, "whoever has nothing to do writes nothing");
+    assert_eq!(cluster.versions().await, before, "a pass without steps writes nothing");
 }

@@ -1,5 +1,5 @@
-//! After every single write, Go and OpenSSL judge every edge on the real bytes: what is there now, and what processes may still hold
-//! of what was there before. For those who request their certificates, one is made by each signer that they may come from.
+//! After every write, Go and OpenSSL verify every edge on the real bytes: the current versions, and those that processes may still
+//! hold. For certificates on request, one is issued by each possible signer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use k8s_openapi::api::core::v1::Secret;
 use kube_client::api::{Patch, PatchParams};
 use kube_client::{Api, Client};
 use perennial_api::annotations::FORCE;
+use perennial_core::catalog::index::{EdgeWiring, presented_slot};
 use perennial_core::catalog::{Delivery, Instance, Leaf, Purpose, Scope, TimeScale};
 use perennial_core::policy::Usage;
 use perennial_core::snapshot::Slot;
-use perennial_core::wiring::{EdgeWiring, presented_slot};
-use perennial_operator::observe::{KEPT, Observation};
+use perennial_operator::observe::Observation;
 use perennial_testbed::judges::{self, Case, Judge};
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
 use crate::mint::Minted;
 
-/// DER of several.
+/// The DER of several certificates.
 type Content = Arc<Vec<Vec<u8>>>;
 
-/// What was in a place, from when to when.
+/// The content of a place, and its time.
 struct Version {
     content: Content,
     superseded_at: Option<Timestamp>,
 }
 
-/// A certificate that somebody requested.
+/// A requested certificate.
 struct Requested {
     content: Content,
     not_after: Timestamp,
 }
 
-/// Who requests one is called so.
+/// The name of a requester.
 const REQUESTER: &str = "m0";
 
-/// Everything that was ever in any place, and what must be accepted because of it.
+/// All versions of all places, and what verifiers must accept.
 #[derive(Default)]
 pub(crate) struct Record {
     bundles: BTreeMap<Slot, Vec<Version>>,
@@ -48,7 +48,7 @@ pub(crate) struct Record {
     questions: Questions,
 }
 
-/// What must be accepted, each question once: chain, anchors, name, purpose by whether there is a name, and instant.
+/// The cases, each once: chain, anchors, name, purpose, and instant.
 #[derive(Default)]
 pub(crate) struct Questions {
     asked: BTreeSet<(Content, Content, Option<String>, i64)>,
@@ -75,7 +75,7 @@ impl Record {
         self.ask(observation, label);
     }
 
-    /// Whoever requests a certificate gets it from the signer that is there now. It lives as long as that.
+    /// Issues a requested certificate by the current signer, valid as long as the signer.
     async fn request(&mut self, client: &Client) {
         for edge in PLANNER.wiring().edges().iter().filter(|edge| matches!(edge.edge.leaf, Leaf::AnyBy(_))) {
             let row = PLANNER.wiring().row(edge.row).unwrap().row;
@@ -132,7 +132,7 @@ impl Record {
         }
     }
 
-    /// What must be accepted because of it.
+    /// Returns the verifications that must succeed.
     pub(crate) fn questions(self) -> Questions {
         self.questions
     }
@@ -179,13 +179,13 @@ impl Questions {
     }
 }
 
-/// Those of what is kept here, but for those on which one side is a file.
+/// The edges of managed rows, except those with a file on one side.
 fn edges() -> BTreeSet<String> {
     let is_judged = |edge: &&EdgeWiring<'_>| {
         let row = PLANNER.wiring().row(edge.row).unwrap().row;
         let slot = presented_slot(row, edge.presents, &Instance::Cluster);
-        // The certificates of Services are for those who make Services.
-        KEPT.contains(&row.component) && row.scope != Scope::Service && !edge.trust.is_file() && !slot.is_file()
+        // Other tests cover the certificates of Services.
+        row.component.row().is_kept && row.scope != Scope::Service && !edge.trust.is_file() && !slot.is_file()
     };
     PLANNER.wiring().edges().iter().filter(is_judged).map(|edge| edge.name.to_string()).collect()
 }
@@ -201,7 +201,7 @@ fn note(versions: &mut Vec<Version>, content: Vec<Vec<u8>>, now: Timestamp) {
     versions.push(Version { content: content.into(), superseded_at: None });
 }
 
-/// Nobody holds what is empty, and nobody runs static pods here.
+/// Empty versions are held by no process, and this cluster has no static pods.
 fn is_in_use(version: &Version, delivery: Delivery, now: Timestamp) -> bool {
     let is_held = match (version.superseded_at, delivery) {
         (None, _) => true,
@@ -228,16 +228,16 @@ fn refused(judge: Judge, cases: &[Case]) {
     );
 }
 
-/// Carries out what is due, one write at a time, until this instant.
+/// Does all due writes, one at a time, until this instant.
 pub(crate) async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize {
     let (keeper, actor) = (cluster.keeper(), cluster.actor());
     let mut writes = 0;
     while cluster.now() < until {
-        let (mut observation, report) = keeper.look().await.unwrap();
+        let (mut observation, report) = keeper.plan().await.unwrap();
         record.note(&cluster.client, &observation, "nothing").await;
         for step in &report.steps {
-            actor.act(PLANNER.wiring(), &mut observation, step, None).await.unwrap();
-            let (found, _) = keeper.look().await.unwrap();
+            actor.act(&mut observation, step, None).await.unwrap();
+            let (found, _) = keeper.plan().await.unwrap();
             record.note(&cluster.client, &found, &step.to_string()).await;
             writes += 1;
         }
@@ -248,7 +248,7 @@ pub(crate) async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Recor
     writes
 }
 
-/// Every signer of the components that are kept.
+/// Returns every signer of the managed components.
 const SIGNERS: [(&str, &str); 11] = [
     ("openshift-kube-apiserver-operator", "aggregator-client-signer"),
     ("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-signer"),
@@ -271,7 +271,7 @@ pub(crate) async fn force_all_signers(cluster: &Cluster) {
 }
 
 pub(crate) async fn all_signers_were_forced(cluster: &Cluster) {
-    let (observation, report) = cluster.keeper().look().await.unwrap();
+    let (observation, report) = cluster.keeper().plan().await.unwrap();
     assert_eq!(report.risks, []);
     for (namespace, name) in SIGNERS {
         let slot: Slot = format!("{namespace}/{name}:tls.crt").parse().unwrap();
@@ -281,7 +281,7 @@ pub(crate) async fn all_signers_were_forced(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn no_write_of_the_installation_and_of_forced_rotations_of_all_signers_breaks_an_edge() {
+async fn no_write_of_installation_and_forced_rotations_breaks_an_edge() {
     let cluster = Cluster::embedded().await;
     let mut record = Record::default();
     walk(&cluster, cluster.now() + SignedDuration::from_hours(1), &mut record).await;

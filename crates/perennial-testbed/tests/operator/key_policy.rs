@@ -1,4 +1,4 @@
-//! The PKI resource of a cluster: in which version it is found, what is said about it, and when it counts.
+//! The PKI resource of a cluster: its versions, its reports, and when it applies.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cluster::{Cluster, soon};
-use crate::telling::condition;
+use crate::reports::condition;
+use crate::serving::Shop;
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
@@ -26,20 +27,20 @@ const DEFINITION: &str = "pkis.config.openshift.io";
 const GATE: &str = "ConfigurablePKI";
 
 on_both! {
-    a_server_with_only_v1alpha1_gets_the_keys_of_its_policy
+    policy_is_read_from_a_server_with_only_v1alpha1
     an_unknown_field_makes_only_its_entry_unsupported
-    the_empty_policy_is_created_where_there_is_none
-    the_feature_gate_counts_while_the_operator_runs
+    an_empty_policy_is_created_if_there_is_none
+    feature_gate_applies_while_the_operator_runs
 }
 
-/// The key of the certificate in a Secret.
+/// Returns the key of the certificate in a Secret.
 async fn key(cluster: &Cluster, namespace: &str, name: &str) -> Option<String> {
     let secret = cluster.secrets(namespace).get_opt(name).await.unwrap()?;
     let certificates = read_certificates(&secret.data.unwrap_or_default().get("tls.crt")?.0).unwrap();
     Some(certificates[0].facts().public_key.kind().spec().unwrap().to_string())
 }
 
-/// Changes the definition of the resource, and waits until the server has it so.
+/// Changes the definition of the resource, and waits until the server serves it.
 async fn change_definition<F: Future<Output = bool>>(
     cluster: &Cluster,
     change: impl Fn(&mut CustomResourceDefinition),
@@ -52,12 +53,12 @@ async fn change_definition<F: Future<Output = bool>>(
     soon("the definition counts", is_so).await;
 }
 
-/// The resource without a type, for what only other versions know.
+/// The resource without a type, for fields of other versions.
 fn untyped(cluster: &Cluster) -> Api<DynamicObject> {
     Api::all_with(cluster.client.clone(), &ApiResource::erase::<Pki>(&()))
 }
 
-/// Takes every field of the resource, as the definition of a newer version does.
+/// Makes the definition accept every field, like that of a newer version.
 async fn open_definition(cluster: &Cluster) {
     let open = |definition: &mut CustomResourceDefinition| {
         for version in &mut definition.spec.versions {
@@ -82,7 +83,7 @@ async fn set_spec(cluster: &Cluster, spec: Value) {
     api.replace("cluster", &PostParams::default(), &found).await.unwrap();
 }
 
-/// Events of a namespace with this reason, as `kind/name: message`.
+/// Returns the events of a namespace with this reason, as `kind/name: message`.
 async fn events(cluster: &Cluster, namespace: &str, reason: &str) -> Vec<String> {
     let api = Api::<Event>::namespaced(cluster.client.clone(), namespace);
     let events = api.list(&ListParams::default()).await.unwrap().into_iter();
@@ -94,7 +95,7 @@ async fn events(cluster: &Cluster, namespace: &str, reason: &str) -> Vec<String>
     events.filter(|event| event.reason.as_deref() == Some(reason)).map(text).collect()
 }
 
-/// What is logged on this thread while it is there.
+/// The log output of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -130,7 +131,7 @@ impl Log {
     }
 }
 
-/// Runs an operator beside a story, which begins after the first pass and is told how many passes there were.
+/// Runs an operator next to a scenario, which starts after the first pass and knows the number of passes.
 async fn while_it_runs(cluster: &Cluster, story: impl AsyncFnOnce(&AtomicUsize)) {
     let (runner, passes) = (cluster.runner(), AtomicUsize::new(0));
     let story = async {
@@ -147,7 +148,7 @@ async fn while_it_runs(cluster: &Cluster, story: impl AsyncFnOnce(&AtomicUsize))
     }
 }
 
-/// Waits until every watch has begun and nothing changes any more.
+/// Waits until every watch has started and nothing changes any more.
 async fn quiet(passes: &AtomicUsize) {
     loop {
         let before = passes.load(Ordering::Relaxed);
@@ -158,7 +159,7 @@ async fn quiet(passes: &AtomicUsize) {
     }
 }
 
-async fn a_server_with_only_v1alpha1_gets_the_keys_of_its_policy(cluster: Cluster) {
+async fn policy_is_read_from_a_server_with_only_v1alpha1(cluster: Cluster) {
     let (old, new) = (Api::<v1alpha1::PKI>::all(cluster.client.clone()), Api::<Pki>::all(cluster.client.clone()));
     let only_old = |definition: &mut CustomResourceDefinition| {
         definition.spec.versions.iter_mut().for_each(|version| version.served = version.name == "v1alpha1");
@@ -174,7 +175,7 @@ async fn a_server_with_only_v1alpha1_gets_the_keys_of_its_policy(cluster: Cluste
     cluster.runner().once().await.unwrap();
     assert_eq!(key(&cluster, KASO, "aggregator-client-signer").await.unwrap(), "ECDSA P384");
     assert_eq!(condition(&cluster, "kube-apiserver", "Degraded").await.0, "False");
-    // A change is heard long before the next look that comes anyway.
+    // A change starts a pass long before the next resync.
     while_it_runs(&cluster, async |passes| {
         let before = passes.load(Ordering::Relaxed);
         set("ECDSA P256").await;
@@ -233,7 +234,7 @@ async fn an_unknown_field_makes_only_its_entry_unsupported(cluster: Cluster) {
     }
     let lines = log.warnings("PKIUnsupported");
     assert!(matches!(&lines[..], [line] if line.contains("PKI cluster") && line.contains(field)), "{lines:?}");
-    // The same in other words is the same; another problem is told.
+    // The same problem with other values is not reported again; another problem is.
     set_spec(&cluster, spec("60d")).await;
     runner.once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "PKIUnsupported").await.len(), 1);
@@ -248,7 +249,7 @@ async fn an_unknown_field_makes_only_its_entry_unsupported(cluster: Cluster) {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_invalid_or_cannot_be_read_is_an_event_and_a_line_once() {
+async fn an_invalid_or_unreadable_policy_is_reported_once_as_an_event_and_a_log_line() {
     let cluster = Cluster::embedded().await;
     let log = Log::default();
     let _guard = log.begin();
@@ -269,13 +270,13 @@ async fn a_policy_that_is_invalid_or_cannot_be_read_is_an_event_and_a_line_once(
     let told = events(&cluster, KASO, "PKIUnreadable").await;
     assert!(matches!(&told[..], [it] if it.contains("PKI cluster could not be read")), "{told:?}");
     assert!(matches!(&log.warnings("PKIUnreadable")[..], [line] if line.contains("a fault of the test")));
-    // Whether there is a policy depends on the feature gate.
+    // The feature gate decides whether there is a policy.
     let way = cluster.way(|_, path| path.contains("/featuregates/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
     cluster.runner_through(way).once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 2);
 }
 
-async fn the_empty_policy_is_created_where_there_is_none(cluster: Cluster) {
+async fn an_empty_policy_is_created_if_there_is_none(cluster: Cluster) {
     let pkis = Api::<Pki>::all(cluster.client.clone());
     set_gate(&cluster, false).await;
     pkis.delete("cluster", &DeleteParams::default()).await.unwrap();
@@ -286,12 +287,12 @@ async fn the_empty_policy_is_created_where_there_is_none(cluster: Cluster) {
     let created = pkis.get("cluster").await.unwrap();
     assert_eq!(created.spec, perennial_api::pki::PkiSpec::default());
     assert_eq!(untyped(&cluster).get("cluster").await.unwrap().data["spec"], json!({}));
-    // What is there stays as it is.
+    // An existing resource stays unchanged.
     cluster.set_policy("ECDSA P256").await;
     let before = pkis.get("cluster").await.unwrap();
     cluster.runner().once().await.unwrap();
     assert_eq!(pkis.get("cluster").await.unwrap().metadata.resource_version, before.metadata.resource_version);
-    // What an empty spec means in a definition of another shape is not known.
+    // In a definition with another schema, an empty spec may mean something else.
     pkis.delete("cluster", &DeleteParams::default()).await.unwrap();
     let other = |definition: &mut CustomResourceDefinition| {
         for version in &mut definition.spec.versions {
@@ -318,11 +319,11 @@ async fn the_empty_policy_is_created_where_there_is_none(cluster: Cluster) {
     runner.once().await.unwrap();
     drop(guard);
     assert!(untyped(&cluster).get_opt("cluster").await.unwrap().is_none());
-    let lines = log.warnings("another shape");
+    let lines = log.warnings("another schema");
     assert!(matches!(&lines[..], [line] if line.contains("PKI cluster is not created")), "{lines:?}");
 }
 
-/// Switches the gate in the spec, as a cluster has it whose status nobody computes.
+/// Sets the gate in the spec, as in a cluster without a computed status.
 async fn set_gate(cluster: &Cluster, on: bool) {
     let gates = Api::<FeatureGate>::all(cluster.client.clone());
     if gates.get_opt("cluster").await.unwrap().is_none() {
@@ -334,7 +335,7 @@ async fn set_gate(cluster: &Cluster, on: bool) {
     gates.patch("cluster", &PatchParams::default(), &Patch::Merge(&spec)).await.unwrap();
 }
 
-/// Computes the gate, as OpenShift does for each version.
+/// Sets the gate in the status, as OpenShift does for each version.
 async fn compute_gate(cluster: &Cluster, versions: &[(&str, bool)]) {
     let computed = |(version, on): &(&str, bool)| {
         let list = if *on { "enabled" } else { "disabled" };
@@ -345,11 +346,11 @@ async fn compute_gate(cluster: &Cluster, versions: &[(&str, bool)]) {
     gates.patch_status("cluster", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
 }
 
-async fn the_feature_gate_counts_while_the_operator_runs(cluster: Cluster) {
+async fn feature_gate_applies_while_the_operator_runs(cluster: Cluster) {
     set_gate(&cluster, true).await;
     while_it_runs(&cluster, async |passes| {
         let becomes = async |expected: &str| {
-            // What follows the switch is heard after it.
+            // The changes after the switch are noticed after it.
             quiet(passes).await;
             cluster.secrets(KAS).delete("aggregator-client", &DeleteParams::default()).await.unwrap();
             let found = || async { key(&cluster, KAS, "aggregator-client").await };
@@ -361,7 +362,7 @@ async fn the_feature_gate_counts_while_the_operator_runs(cluster: Cluster) {
         becomes("RSA 2048").await;
         set_gate(&cluster, true).await;
         becomes("ECDSA P256").await;
-        // What is computed counts before what somebody asks for.
+        // The computed status takes precedence over the spec.
         compute_gate(&cluster, &[("4.21.3", false)]).await;
         becomes("RSA 2048").await;
     })
@@ -370,12 +371,12 @@ async fn the_feature_gate_counts_while_the_operator_runs(cluster: Cluster) {
 }
 
 #[tokio::test]
-async fn the_gate_of_the_version_that_runs_counts() {
+async fn the_feature_gate_of_the_running_version_counts() {
     let cluster = Cluster::embedded().await;
     set_gate(&cluster, true).await;
     compute_gate(&cluster, &[("4.22.0", true), ("4.21.3", false)]).await;
     let is_applied = async || {
-        let (observation, _) = cluster.keeper().look().await.unwrap();
+        let (observation, _) = cluster.keeper().plan().await.unwrap();
         observation.snapshot.policy.present().is_some()
     };
     assert!(is_applied().await, "the newest is first where the version is not known");
@@ -393,12 +394,12 @@ async fn the_gate_of_the_version_that_runs_counts() {
     cluster.client.request::<Value>(request).await.unwrap();
     assert!(!is_applied().await);
     let way = cluster.way(|_, path| path.contains("/clusterversions/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
-    let (observation, _) = cluster.keeper_through(way).look().await.unwrap();
+    let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
     assert!(observation.troubles.iter().any(|it| it.text.contains("ClusterVersion version could not be read")));
 }
 
 #[tokio::test]
-async fn doubtful_keys_are_logged_when_they_are_issued_and_told_once_for_each_policy() {
+async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy() {
     let cluster = Cluster::embedded().await;
     let policy = |signers: &str| Policy {
         defaults: "ECDSA P384".parse().ok(),
@@ -421,7 +422,7 @@ async fn doubtful_keys_are_logged_when_they_are_issued_and_told_once_for_each_po
     assert!(matches!(&told[..], [it] if it.starts_with("PKI/cluster: PKI cluster: ")), "{told:?}");
     let told = events(&cluster, KASO, "KeyPolicyWarning").await;
     assert!(matches!(&told[..], [it] if it.starts_with("Deployment/") && it.contains(weak)), "{told:?}");
-    // Neither time nor another operator makes it new; a change of the policy does.
+    // Neither time nor another operator reports it again; a change of the policy does.
     runner.once().await.unwrap();
     cluster.runner().once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 1);
@@ -434,11 +435,11 @@ async fn doubtful_keys_are_logged_when_they_are_issued_and_told_once_for_each_po
 }
 
 #[tokio::test]
-async fn a_watch_that_fails_for_long_is_a_warning_once() {
+async fn a_watch_that_fails_for_long_is_one_warning() {
     let cluster = Cluster::embedded().await;
     let log = Log::default();
     let _guard = log.begin();
-    // A GET of one object goes on; lists and watches of the kind are refused.
+    // A GET of one object works; lists and watches of the kind are rejected.
     let way = cluster.way(|_, path| path.ends_with("/pkis").then_some((StatusCode::FORBIDDEN, "Forbidden")));
     let runner = cluster.runner_through(way);
     let lines = || log.warnings("PKI cannot be watched");
@@ -450,9 +451,9 @@ async fn a_watch_that_fails_for_long_is_a_warning_once() {
     assert!(log.warnings("cannot be watched").len() == 1, "every other watch works");
 }
 
-/// A signature with RSA 4096 takes milliseconds, a key on P-256 a fraction of one.
+/// A signature with RSA 4096 takes milliseconds, a P-256 key a fraction of one.
 #[tokio::test]
-async fn the_duration_of_a_certificate_counts_its_signature_too() {
+async fn the_duration_metric_of_an_issue_includes_the_signature() {
     let cluster = Cluster::embedded().await;
     let policy = Policy {
         defaults: "ECDSA P256".parse().ok(),
@@ -467,4 +468,32 @@ async fn the_duration_of_a_certificate_counts_its_signature_too() {
     let line = text.lines().find(|line| line.starts_with(start)).unwrap();
     let seconds: f64 = line.rsplit_once(' ').unwrap().1.parse().unwrap();
     assert!(0.001 < seconds, "{line}");
+}
+
+/// All Services have the same key, so its warning is logged once for each change, not for each Service.
+#[tokio::test]
+async fn a_questionable_key_of_services_is_logged_once_for_each_change() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    let policy = |services: &str| Policy {
+        defaults: services.parse().ok(),
+        categories: [(Category::Signer, "RSA 2048".parse().unwrap())].into(),
+        ..Policy::default()
+    };
+    let log = Log::default();
+    let _guard = log.begin();
+    let runner = shop.cluster.runner();
+    let warnings =
+        || log.warnings(" is stronger than its signer ").into_iter().filter(|it| it.contains("shop/")).count();
+    let mut services = 0;
+    for (key, expected) in [("ECDSA P384", 1), ("ECDSA P384", 1), ("RSA 2048", 1), ("ECDSA P384", 2)] {
+        shop.cluster.put_policy(&policy(key)).await;
+        runner.once().await.unwrap();
+        for _ in 0..3 {
+            services += 1;
+            shop.asks(&format!("web-{services}"), &format!("web-{services}-tls")).await;
+        }
+        runner.once().await.unwrap();
+        assert_eq!(warnings(), expected, "{key} for {services} Services: {:?}", log.warnings(""));
+        assert_eq!(shop.secrets().list(&ListParams::default()).await.unwrap().items.len(), services);
+    }
 }

@@ -1,4 +1,4 @@
-//! Which keys certificates get: from RSA to ECDSA and back, for every domain, with every edge judged after every write.
+//! The keys of certificates: from RSA to ECDSA and back, for every signer, with every edge verified after every write.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use perennial_api::annotations::FORCE;
 use perennial_api::pki::Pki;
 use perennial_core::catalog::{Catalog, Day, Instance, Row, Scope};
 use perennial_core::policy::{Category, Policy, Usage};
-use perennial_operator::observe::{KEPT, Observation};
+use perennial_operator::observe::Observation;
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
 use crate::judged::{Record, walk};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
-/// The one certificate that is named in the policy.
+/// The certificate with an override in the policy.
 const NAMED: &str = "aggregator-client";
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && KEPT.contains(&row.component));
+    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_kept);
     rows.filter(|row| row.scope == Scope::Cluster)
 }
 
-/// The kind of every key.
+/// Returns the kind of every key.
 fn keys(observation: &Observation) -> BTreeMap<&'static str, String> {
     let key = |row: &Row| {
         let slot = PLANNER.wiring().home(row, &Instance::Cluster);
@@ -34,7 +34,7 @@ fn keys(observation: &Observation) -> BTreeMap<&'static str, String> {
     rows().map(|row| (row.id, key(row))).collect()
 }
 
-/// Asks for every signer and every leaf, and lives until all are replaced.
+/// Requests every signer and every leaf, and runs until all are replaced.
 async fn replace_all(cluster: &Cluster, reason: &str, record: &mut Record) -> Observation {
     for row in rows() {
         let object = Catalog::builtin().secret_of(row).unwrap();
@@ -44,7 +44,7 @@ async fn replace_all(cluster: &Cluster, reason: &str, record: &mut Record) -> Ob
     }
     for _ in 0..40 {
         walk(cluster, cluster.now() + HOUR, record).await;
-        let (observation, report) = cluster.keeper().look().await.unwrap();
+        let (observation, report) = cluster.keeper().plan().await.unwrap();
         assert_eq!(report.risks, []);
         let is_replaced = |row: &Row| {
             let slot = PLANNER.wiring().home(row, &Instance::Cluster);
@@ -66,13 +66,13 @@ async fn change_policy(cluster: &Cluster, policy: &Policy) {
 }
 
 #[tokio::test]
-async fn k01_every_domain_goes_from_rsa_to_ecdsa_and_back() {
+async fn every_signer_and_leaf_rotates_from_rsa_to_ecdsa_and_back() {
     let cluster = Cluster::embedded().await;
     let pkis = Api::<Pki>::all(cluster.client.clone());
     pkis.delete("cluster", &DeleteParams::default()).await.unwrap();
     let mut record = Record::default();
     walk(&cluster, cluster.now() + HOUR, &mut record).await;
-    let (observation, _) = cluster.keeper().look().await.unwrap();
+    let (observation, _) = cluster.keeper().plan().await.unwrap();
     assert!(keys(&observation).len() > 20);
     keys(&observation).into_iter().for_each(|(id, key)| assert_eq!(key, "RSA 2048", "{id}"));
 

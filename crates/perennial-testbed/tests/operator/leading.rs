@@ -1,4 +1,4 @@
-//! One of several operators at a time, and a graceful end.
+//! Leader election: one of several operators is active, and a graceful shutdown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::serving::Shop;
 const NAMESPACE: &str = "openshift-kube-apiserver-operator";
 
 fn leadership(cluster: &Cluster, identity: &str) -> Leadership {
-    // The clock of the runtime, which jumps to the next thing that somebody waits for.
+    // The clock of the runtime, which jumps to the next timer.
     let (began, start) = (cluster.now(), Instant::now());
     let clock = Arc::new(move || began + SignedDuration::try_from(start.elapsed()).unwrap());
     Leadership::new(cluster.client.clone(), NAMESPACE, "perennial", identity.to_owned(), clock)
@@ -31,38 +31,40 @@ async fn holder(cluster: &Cluster) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_lets_the_next_one_lead_at_once() {
+async fn a_stopping_leader_releases_its_lease_at_once() {
     let cluster = Cluster::embedded().await;
     let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
-    one.acquire(|| {}).await;
+    one.acquire(|_| {}).await;
     assert_eq!(holder(&cluster).await.as_deref(), Some("one"));
-    assert!(timeout(Duration::from_secs(600), async { tokio::join!(one.hold(), other.acquire(|| {})) }).await.is_err());
-    assert_eq!(holder(&cluster).await.as_deref(), Some("one"), "who renews it keeps it");
+    assert!(
+        timeout(Duration::from_secs(600), async { tokio::join!(one.hold(), other.acquire(|_| {})) }).await.is_err()
+    );
+    assert_eq!(holder(&cluster).await.as_deref(), Some("one"), "a holder that renews keeps the lease");
     one.release().await.unwrap();
     let begun = Instant::now();
-    other.acquire(|| {}).await;
+    other.acquire(|_| {}).await;
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
     one.release().await.unwrap();
-    assert_eq!(holder(&cluster).await.as_deref(), Some("other"), "nobody gives back what is not theirs");
+    assert_eq!(holder(&cluster).await.as_deref(), Some("other"), "a replica does not release the lease of another");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_heard_of_is_followed_and_hears_of_it() {
+async fn a_silent_leader_is_replaced_and_notices() {
     let cluster = Cluster::embedded().await;
     let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
-    one.acquire(|| {}).await;
-    // It is gone, or its machine sleeps.
+    one.acquire(|_| {}).await;
+    // The replica is gone, or its machine sleeps.
     let begun = Instant::now();
-    other.acquire(|| {}).await;
+    other.acquire(|_| {}).await;
     let waited = begun.elapsed();
     assert!(Duration::from_secs(137) <= waited && waited < Duration::from_secs(200), "{waited:?}");
     assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
-    timeout(Duration::from_secs(60), one.hold()).await.expect("who wakes up hears that another leads");
+    timeout(Duration::from_secs(60), one.hold()).await.expect("a replica that wakes up notices that another leads");
 }
 
 #[tokio::test]
-async fn who_is_told_to_stop_ends_between_two_writes() {
+async fn a_stopping_operator_ends_between_two_writes() {
     let cluster = Cluster::embedded().await;
     let runner = cluster.runner();
     let secrets = cluster.secrets(NAMESPACE);
@@ -79,7 +81,7 @@ async fn who_is_told_to_stop_ends_between_two_writes() {
 }
 
 #[tokio::test]
-async fn a_single_pass_that_is_told_to_stop_ends_between_two_writes() {
+async fn a_stopping_single_pass_ends_between_two_writes() {
     let cluster = Cluster::embedded().await;
     let secrets = cluster.secrets(NAMESPACE);
     let stop = async {
@@ -96,31 +98,70 @@ async fn a_single_pass_that_is_told_to_stop_ends_between_two_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_one_pass_waits_only_a_little() {
+async fn a_single_pass_fails_as_soon_as_the_holder_renews_the_lease() {
     let cluster = Cluster::embedded().await;
     let (mut one, mut other) = (leadership(&cluster, "one"), leadership(&cluster, "other"));
-    one.acquire(|| {}).await;
+    one.acquire(|_| {}).await;
     let begun = Instant::now();
-    assert_eq!(other.acquire_soon().await, Err("one has the lease perennial".to_owned()));
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    let refused = tokio::select! {
+        refused = other.acquire_soon() => refused,
+        () = one.hold() => panic!("it keeps the lease"),
+    };
+    assert_eq!(refused, Err("one has the lease perennial, and renews it".to_owned()));
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let (given, taken) = tokio::join!(one.release(), other.acquire_soon());
     assert_eq!((given.is_ok(), taken), (true, Ok(())));
-    other.release().await.unwrap();
-    // It ended without a word, long ago.
-    one.acquire(|| {}).await;
-    tokio::time::advance(Duration::from_secs(3600)).await;
-    let mut third = leadership(&cluster, "third");
-    third.acquire_soon().await.unwrap_err();
-    let (began, start) = (cluster.now() + SignedDuration::from_hours(1), Instant::now());
-    let later = Arc::new(move || began + SignedDuration::try_from(start.elapsed()).unwrap());
-    let mut third = Leadership::new(cluster.client.clone(), NAMESPACE, "perennial", "third".to_owned(), later);
-    third.acquire_soon().await.unwrap();
-    assert_eq!(holder(&cluster).await.as_deref(), Some("third"));
 }
 
-/// Whoever leads now serves Services, too: nothing is written by who lost the lease, although one of its looks goes on and on.
 #[tokio::test(start_paused = true)]
-async fn who_lost_the_lease_serves_nobody_any_more() {
+async fn a_single_pass_waits_for_the_lease_of_a_dead_holder_to_expire() {
+    let cluster = Cluster::embedded().await;
+    leadership(&cluster, "gone").acquire(|_| {}).await;
+    let (mut other, begun) = (leadership(&cluster, "other"), Instant::now());
+    other.acquire_soon().await.unwrap();
+    let waited = begun.elapsed();
+    assert!(Duration::from_secs(137) <= waited && waited < Duration::from_secs(145), "{waited:?}");
+    assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
+    // The wait would take years, so it fails with the remaining time.
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), NAMESPACE);
+    let change = json!({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": i32::MAX}});
+    leases.patch("perennial", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    let refused = leadership(&cluster, "third").acquire_soon().await.unwrap_err();
+    assert!(refused.contains("gone has the lease perennial, which ends in 2147483647 s"), "{refused}");
+}
+
+/// Neither a local clock that is ahead nor times at the ends of the calendar change the duration of a lease.
+#[tokio::test(start_paused = true)]
+async fn a_lease_lasts_for_its_duration_with_any_clocks() {
+    let leases = |cluster: &Cluster| Api::<Lease>::namespaced(cluster.client.clone(), NAMESPACE);
+    for (renewed, ahead_hours) in [
+        (None, 24 * 400),
+        (None, -24 * 400),
+        (Some("9999-12-30T22:00:00.000000Z"), 0),
+        (Some("9999-12-30T22:00:00.000000Z"), 24 * 400),
+        (Some("0001-01-01T00:00:00.000000Z"), 0),
+    ] {
+        let cluster = Cluster::embedded().await;
+        leadership(&cluster, "one").acquire(|_| {}).await;
+        if let Some(at) = renewed {
+            let change = json!({"spec": {"renewTime": at, "acquireTime": at}});
+            leases(&cluster).patch("perennial", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+        }
+        let at = cluster.now() + SignedDuration::from_hours(ahead_hours);
+        let client = cluster.client.clone();
+        let mut other = Leadership::new(client, NAMESPACE, "perennial", "other".to_owned(), Arc::new(move || at));
+        let begun = Instant::now();
+        other.acquire(|_| {}).await;
+        let waited = begun.elapsed();
+        let expected = Duration::from_secs(137)..Duration::from_secs(200);
+        assert!(expected.contains(&waited), "renewed {renewed:?}, {ahead_hours} h ahead: {waited:?}");
+        assert_eq!(holder(&cluster).await.as_deref(), Some("other"));
+    }
+}
+
+/// The new leader serves Services; the operator that lost the lease writes nothing, although one of its reads still runs.
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_the_lease_serves_no_service() {
     let shop = Shop::new(Cluster::embedded().await).await;
     shop.asks("web", "web-tls").await;
     let (is_stuck, stuck) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -139,7 +180,7 @@ async fn who_lost_the_lease_serves_nobody_any_more() {
         }
     });
     let mut lease = leadership(&shop.cluster, "one");
-    lease.acquire(|| {}).await;
+    lease.acquire(|_| {}).await;
     let runner = shop.cluster.runner_through(way);
     let (lost, hears) = oneshot::channel();
     let stop = async move {
@@ -154,7 +195,7 @@ async fn who_lost_the_lease_serves_nobody_any_more() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     shop.asks("early", "early-tls").await;
-    soon("who leads serves", || async { shop.secrets().get_opt("early-tls").await.unwrap().is_some() }).await;
+    soon("the leader serves", || async { shop.secrets().get_opt("early-tls").await.unwrap().is_some() }).await;
     let other = json!({"spec": {"holderIdentity": "other"}});
     let leases = Api::<Lease>::namespaced(shop.cluster.client.clone(), NAMESPACE);
     leases.patch("perennial", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What happens over time: a policy that changes, a cluster that was off, and somebody else who keeps the same objects.
+//! Changes over time: a changed policy, a cluster that was down, and another operator with the same objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use perennial_api::config::ClusterOperator;
 use perennial_core::catalog::{Catalog, Day, Scope};
 use perennial_core::plan::Report;
 use perennial_core::verify::{self, State};
-use perennial_operator::observe::{KEPT, Observation};
+use perennial_operator::observe::Observation;
 use perennial_operator::status::STANDS_BACK;
 use serde_json::json;
 
@@ -18,9 +18,9 @@ use crate::cluster::{Cluster, PLANNER};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// The kind of key of every certificate that is kept, by its row.
+/// Returns the kind of key of every managed certificate, by its row.
 fn keys(observation: &Observation) -> BTreeMap<&'static str, String> {
-    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && KEPT.contains(&row.component));
+    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_kept);
     let rows = rows.filter(|row| row.scope == Scope::Cluster);
     let key = |row: &perennial_core::catalog::Row| {
         let slot = PLANNER.wiring().home(row, &perennial_core::catalog::Instance::Cluster);
@@ -38,7 +38,7 @@ fn assert_whole(observation: &Observation, report: &Report) {
     }
 }
 
-/// Passes whenever the operator would, until so much time is over.
+/// Runs passes at the operator's intervals until this time has passed.
 async fn live(cluster: &Cluster, span: SignedDuration) -> Vec<String> {
     let end = cluster.now() + span;
     let mut written = Vec::new();
@@ -52,7 +52,7 @@ async fn live(cluster: &Cluster, span: SignedDuration) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_changed_policy_re_issues_nothing_and_counts_from_the_next_rotation_on() {
+async fn a_changed_policy_reissues_nothing_and_applies_from_the_next_rotation_on() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     cluster.set_policy("ECDSA P384").await;
@@ -75,13 +75,13 @@ async fn a_changed_policy_re_issues_nothing_and_counts_from_the_next_rotation_on
 }
 
 #[tokio::test]
-async fn a_cluster_that_was_off_past_the_end_of_everything_comes_back_by_itself() {
+async fn a_cluster_that_was_down_until_everything_expired_recovers_by_itself() {
     for years in [1, 3, 11] {
         let cluster = Cluster::embedded().await;
         cluster.pass().await;
         cluster.set_now(cluster.now() + DAY * 365 * years);
         let (passed, _) = cluster.pass().await;
-        // What processes still hold has ended, and nothing that could be written helps them before they read again.
+        // The certificates that processes still hold have expired, and no write helps before they reload.
         cluster.set_now(cluster.now() + SignedDuration::from_mins(20));
         let (again, _) = cluster.pass().await;
         assert_whole(&again.observation, &again.report);
@@ -97,7 +97,7 @@ async fn a_cluster_that_was_off_past_the_end_of_everything_comes_back_by_itself(
 }
 
 #[tokio::test]
-async fn what_another_operator_keeps_is_left_to_it() {
+async fn components_of_another_operator_are_not_written() {
     let cluster = Cluster::embedded().await;
     cluster.runner().once().await.unwrap();
     let secrets = cluster.secrets("openshift-kube-apiserver-operator");
@@ -117,7 +117,7 @@ async fn what_another_operator_keeps_is_left_to_it() {
         written,
         ["copy openshift-kube-controller-manager-operator/csr-signer to openshift-kube-controller-manager/csr-signer"]
     );
-    // It is theirs to say how it is; ours that we leave it to them, and why.
+    // The other operator reports the state. Perennial reports that it does not manage the component, and why.
     let mut after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
     let stands_back = after.conditions.iter().position(|it| it.type_ == STANDS_BACK).unwrap();
     let stands_back = after.conditions.remove(stands_back);
@@ -142,7 +142,7 @@ async fn what_another_operator_keeps_is_left_to_it() {
 }
 
 #[tokio::test]
-async fn deleted_and_damaged_objects_are_made_good() {
+async fn deleted_and_damaged_objects_are_repaired() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     live(&cluster, DAY * 20).await;

@@ -1,9 +1,9 @@
-//! The operator on a cluster: the embedded server, and where it matters a real one. Time is simulated on both, since neither
-//! server looks at certificates.
+//! Tests of the operator on a cluster: the embedded server and, where it matters, a real one. Time is simulated on both,
+//! because neither server checks certificates.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-/// The same on the embedded server and on a real one.
+/// Runs a test on the embedded server and on a real one.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod embedded {
@@ -37,9 +37,11 @@ mod leading;
 mod life;
 mod mint;
 mod obstacles;
+mod promises;
 mod promotion;
 mod publication;
 mod recovery;
+mod reports;
 mod rights;
 mod service_ca;
 mod serving;
@@ -50,4 +52,3 @@ mod sources;
 #[path = "../support/mod.rs"]
 mod support;
 mod sync;
-mod telling;

@@ -1,4 +1,4 @@
-//! Certificates of other people.
+//! Certificates of other issuers.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -33,13 +33,13 @@ impl Minted {
         Minted { certificate: self_signed(&spec, &key).unwrap(), key }
     }
 
-    /// The same authority with another validity: what one has signed, the other has.
+    /// The same key with another validity: certificates of one verify with the other.
     pub(crate) fn with_validity(&self, name: &str, from: Timestamp, span: SignedDuration) -> Minted {
         let key = PrivateKey::from_pem(self.key.to_pem().unwrap().as_bytes()).unwrap();
         Minted { certificate: self_signed(&spec(Usage::Signer, name, from, span), &key).unwrap(), key }
     }
 
-    /// What a Secret holds.
+    /// Reads the certificate and key from the data of a Secret.
     pub(crate) fn read(data: &std::collections::BTreeMap<String, ByteString>) -> Minted {
         let certificate = read_certificates(&data["tls.crt"].0).unwrap().remove(0);
         Minted { certificate, key: PrivateKey::from_pem(&data["tls.key"].0).unwrap() }
@@ -47,10 +47,20 @@ impl Minted {
 
     /// A certificate by it.
     pub(crate) fn issue(&self, usage: Usage, name: &str, from: Timestamp, span: SignedDuration) -> Minted {
-        let spec = spec(usage, name, from, span);
+        self.issue_spec(&spec(usage, name, from, span))
+    }
+
+    /// A serving certificate by it, for both names of a Service.
+    pub(crate) fn issue_for_service(&self, service: &str, from: Timestamp, span: SignedDuration) -> Minted {
+        let mut spec = spec(Usage::Serving, service, from, span);
+        spec.hosts.push(Host::parse(&format!("{service}.cluster.local")));
+        self.issue_spec(&spec)
+    }
+
+    fn issue_spec(&self, spec: &CertificateSpec) -> Minted {
         let key = PrivateKey::generate(spec.key).unwrap();
         let issuer = Issuer::new(&self.certificate, &self.key).unwrap();
-        Minted { certificate: issue(&spec, key.public_key(), &issuer).unwrap(), key }
+        Minted { certificate: issue(spec, key.public_key(), &issuer).unwrap(), key }
     }
 
     /// The data of a Secret with it.

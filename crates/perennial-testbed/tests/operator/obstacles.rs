@@ -1,4 +1,4 @@
-//! Objects that cannot be written or read hold up what depends on them, and nothing else; and everybody is told.
+//! Objects that cannot be written or read delay only their dependents, and are reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,14 +21,14 @@ use perennial_operator::pass::{PassError, Passed};
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
-use crate::telling::condition;
+use crate::reports::condition;
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
 const KUBELET_CA: &str = "kube-apiserver-to-kubelet-client-ca";
 const FORBIDDEN: (StatusCode, &str) = (StatusCode::FORBIDDEN, "Forbidden");
 
-/// The objects that could not be written.
+/// Returns the objects that could not be written.
 fn failed(passed: &Passed) -> Vec<&str> {
     passed.failed.iter().map(|(step, _): &(Step, ActError)| step.object.as_str()).collect()
 }
@@ -39,7 +39,7 @@ fn nothing_is_broken(passed: &Passed) {
     }
 }
 
-/// Whether what is waiting has to do with what failed.
+/// Returns true if the wait depends on the failed object.
 fn only_dependants_wait(passed: &Passed) {
     for it in &passed.report.waiting {
         assert!(matches!(it.waiting, Waiting::Blocked { .. } | Waiting::Signer { .. }), "{}: {}", it.slot, it.waiting);
@@ -47,7 +47,7 @@ fn only_dependants_wait(passed: &Passed) {
 }
 
 #[tokio::test]
-async fn a_bundle_that_cannot_be_written_holds_up_only_who_needs_it() {
+async fn a_bundle_that_cannot_be_written_delays_only_its_dependents() {
     let cluster = Cluster::embedded().await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
@@ -65,7 +65,7 @@ async fn a_bundle_that_cannot_be_written_holds_up_only_who_needs_it() {
     assert_eq!(tries.load(Ordering::Relaxed), passed.failed.len(), "each is tried once");
     only_dependants_wait(&passed);
     nothing_is_broken(&passed);
-    assert!(cluster.secrets(KAS).get_opt("kubelet-client").await.unwrap().is_none(), "nobody could accept it");
+    assert!(cluster.secrets(KAS).get_opt("kubelet-client").await.unwrap().is_none(), "no verifier could accept it");
     // The other component has all of its own.
     let namespace = "openshift-kube-controller-manager-operator";
     assert!(cluster.secrets(namespace).get_opt("csr-signer").await.unwrap().is_some());
@@ -79,13 +79,13 @@ async fn a_bundle_that_cannot_be_written_holds_up_only_who_needs_it() {
     assert_eq!(condition(&cluster, "kube-controller-manager", "Degraded").await.0, "False");
     let (passed, _) = cluster.pass().await;
     assert!(passed.report.waiting.is_empty());
-    // When everybody has read it.
+    // After all readers have it.
     cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
     nothing_is_broken(&cluster.pass().await.0);
 }
 
 #[tokio::test]
-async fn a_copy_that_cannot_be_written_is_a_condition_of_its_domain_and_no_other() {
+async fn a_copy_that_cannot_be_written_degrades_only_its_own_signer() {
     let cluster = Cluster::embedded().await;
     let copy = |path: &str| path.contains("/openshift-kube-controller-manager/secrets");
     let way = cluster.way(move |method, path| (method != Method::GET && copy(path)).then_some(FORBIDDEN));
@@ -102,11 +102,11 @@ async fn a_copy_that_cannot_be_written_is_a_condition_of_its_domain_and_no_other
     assert_eq!(condition(&cluster, operator, "CertRotation_CsrSignerSigner_Degraded").await.0, "False");
 }
 
-/// What only a real server refuses: an immutable ConfigMap, a namespace that ends, and somebody's admission policy.
+/// Rejections of a real server only: an immutable ConfigMap, a namespace that is being deleted, and an admission policy.
 #[tokio::test]
-async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
+async fn a_write_that_a_real_server_rejects_delays_only_its_dependents() {
     let cluster = Cluster::real().await;
-    // Kinds that the server does not know: nobody can have made one.
+    // Kinds that the server does not know, so no object of them exists.
     let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
     for name in ["featuregates.config", "kubeapiservers.operator", "kubecontrollermanagers.operator"] {
         definitions.delete(&format!("{name}.openshift.io"), &DeleteParams::default()).await.unwrap();
@@ -134,7 +134,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
     cluster.create::<ValidatingAdmissionPolicyBinding>(None, binding).await;
     let namespaces = Api::<Namespace>::all(cluster.client.clone());
     namespaces.delete("openshift-kube-controller-manager", &DeleteParams::default()).await.unwrap();
-    // The policy counts a moment after it was made.
+    // The policy applies shortly after its creation.
     let probe = json!({"metadata": {"name": "aggregator-client-signer"}});
     for _ in 0..100 {
         let secrets = cluster.secrets("default");
@@ -145,7 +145,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
         secrets.delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let passed = cluster.keeper().pass(&()).await.unwrap();
+    let passed = cluster.keeper().pass(&[]).await.unwrap();
     let failed = failed(&passed);
     for object in [
         format!("{KASO}/{KUBELET_CA}").as_str(),
@@ -165,7 +165,7 @@ async fn what_a_real_server_refuses_holds_up_only_what_depends_on_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_written_and_everything_else_is() {
+async fn unreadable_objects_are_not_written_and_all_others_are() {
     let cluster = Cluster::embedded().await;
     let is_blind = Arc::new(AtomicBool::new(true));
     let blind = is_blind.clone();
@@ -207,37 +207,37 @@ async fn what_cannot_be_read_is_not_written_and_everything_else_is() {
 }
 
 #[tokio::test]
-async fn a_source_that_cannot_be_read_is_not_taken_for_missing() {
+async fn an_unreadable_source_does_not_count_as_missing() {
     let cluster = Cluster::embedded().await;
     let way =
         cluster.way(|_, path| path.contains("/pkis/").then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError")));
     let passed = cluster.runner_through(way).once().await.unwrap();
-    assert!(passed.written.is_empty(), "nobody knows which keys they should have");
+    assert!(passed.written.is_empty(), "the kind of key is unknown");
     let (status, message, _) = condition(&cluster, "kube-apiserver", "Degraded").await;
     assert_eq!(status, "True");
     assert!(message.contains("PKI cluster could not be read: a fault of the test"), "{message}");
     for path in ["/nodes", "/networks/", "/infrastructures/", "/featuregates/"] {
         let way = cluster.way(move |_, it| it.contains(path).then_some(FORBIDDEN));
-        let (observation, _) = cluster.keeper_through(way).look().await.unwrap();
+        let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
         assert!(observation.troubles.iter().any(|it| it.text.contains("a fault of the test")), "{path}");
     }
 }
 
 #[tokio::test]
-async fn a_replacement_that_nobody_can_look_for_is_not_taken_for_none() {
+async fn an_unreadable_staged_secret_does_not_count_as_absent() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     cluster.secrets(KASO).delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
     // Lists are refused, single Secrets are not.
     let way = cluster.way(|method, path| (method == Method::GET && path.ends_with("/secrets")).then_some(FORBIDDEN));
-    let passed = cluster.keeper_through(way).pass(&()).await.unwrap();
+    let passed = cluster.keeper_through(way).pass(&[]).await.unwrap();
     assert!(passed.written.is_empty(), "{:?}", passed.written);
     let waits = passed.report.waiting.iter().find(|it| it.slot.object_text().ends_with("/aggregator-client-signer"));
     assert!(waits.unwrap().waiting.to_string().contains("a replacement may have been interrupted"));
 }
 
 #[tokio::test]
-async fn a_pass_that_comes_to_nothing_is_a_condition_and_ends_with_it() {
+async fn a_failed_pass_is_a_condition_until_the_next_success() {
     let cluster = Cluster::embedded().await;
     let is_down = Arc::new(AtomicBool::new(true));
     let down = is_down.clone();
@@ -253,7 +253,7 @@ async fn a_pass_that_comes_to_nothing_is_a_condition_and_ends_with_it() {
         for operator in ["kube-apiserver", "kube-controller-manager"] {
             let (status, message, _) = condition(&cluster, operator, "Degraded").await;
             assert_eq!(status, "True");
-            assert!(message.contains("failed to look at the cluster: a fault of the test"), "{message}");
+            assert!(message.contains("failed to read the cluster: a fault of the test"), "{message}");
         }
         is_down.store(false, Ordering::Relaxed);
         runner.once().await.unwrap();
@@ -262,11 +262,11 @@ async fn a_pass_that_comes_to_nothing_is_a_condition_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_server_in_trouble_is_asked_twice_more_and_then_not_in_this_pass() {
+async fn a_failing_server_is_retried_twice_per_pass() {
     let cluster = Cluster::embedded().await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
-    // For two tries it is the server's trouble, then it lasts.
+    // Two failures are retried, the third is final for this pass.
     let path = format!("/api/v1/namespaces/{KASO}/configmaps");
     let way = |lasts: bool| {
         let (count, path) = (count.clone(), path.clone());
@@ -278,19 +278,19 @@ async fn a_server_in_trouble_is_asked_twice_more_and_then_not_in_this_pass() {
             (is_it && (number < 2 || lasts)).then_some(trouble)
         })
     };
-    let passed = cluster.keeper_through(way(true)).pass(&()).await.unwrap();
-    // Three times each until it is clear that the whole server is in trouble: then once.
+    let passed = cluster.keeper_through(way(true)).pass(&[]).await.unwrap();
+    // Three times each until the whole server counts as failing: then once.
     let (bundles, tried) = (passed.failed.len(), tries.load(Ordering::Relaxed));
     assert!(bundles > 5, "{:?}", passed.failed);
     assert_eq!(tried, bundles + 10);
     only_dependants_wait(&passed);
-    let passed = cluster.keeper_through(way(false)).pass(&()).await.unwrap();
+    let passed = cluster.keeper_through(way(false)).pass(&[]).await.unwrap();
     assert!(passed.failed.is_empty(), "{:?}", passed.failed);
     assert!(passed.report.waiting.is_empty(), "{:?}", passed.report.waiting);
 }
 
 #[tokio::test]
-async fn an_object_that_somebody_else_writes_all_the_time_is_left_to_them_and_named() {
+async fn an_object_that_another_writer_keeps_changing_is_left_and_reported() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let secrets = cluster.secrets(KAS);
@@ -316,15 +316,15 @@ async fn an_object_that_somebody_else_writes_all_the_time_is_left_to_them_and_na
     assert_eq!(status, "True");
     assert!(
         message.contains(
-            "Secret openshift-kube-apiserver/kubelet-client changes all the time: metronome writes it as well"
+            "Secret openshift-kube-apiserver/kubelet-client is not written: metronome changes it before every attempt"
         ),
         "{message}"
     );
 }
 
-/// What cannot be written is tried less and less often; what happens elsewhere is heard all the same.
+/// The operator backs off for an object that cannot be written, but still handles events of others.
 #[tokio::test]
-async fn who_waits_longer_and_longer_for_one_object_still_hears_of_the_others() {
+async fn backing_off_for_one_object_does_not_delay_events_of_others() {
     let cluster = Cluster::embedded().await;
     let tries = Arc::new(AtomicUsize::new(0));
     let count = tries.clone();
@@ -361,9 +361,9 @@ async fn who_waits_longer_and_longer_for_one_object_still_hears_of_the_others() 
     }
 }
 
-/// What cannot be read of one component is no trouble of another.
+/// An unreadable object of one component does not affect another.
 #[tokio::test]
-async fn a_component_is_not_degraded_by_what_another_one_cannot_read() {
+async fn an_unreadable_object_degrades_only_its_own_component() {
     let cluster = Cluster::embedded().await;
     cluster.runner().once().await.unwrap();
     let refused = cluster.way(|method, path| {

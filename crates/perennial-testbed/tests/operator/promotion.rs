@@ -1,5 +1,5 @@
-//! csr-signer signs what kubelets ask for. A new one is made in the operator's namespace, and promoted to where it signs when
-//! everybody who verifies trusts it: by proof, where the original waits five minutes.
+//! csr-signer signs the requests of kubelets. A new one is issued in the operator's namespace, and promoted to its signing place when
+//! all verifiers trust it: by proof, where the original operator waits five minutes.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -32,7 +32,7 @@ async fn certificates(cluster: &Cluster, namespace: &str) -> Vec<Certificate> {
     read_certificates(&data["tls.crt"].0).unwrap()
 }
 
-/// Whether what signs is what was made, alone and with its key.
+/// Returns true if the signing copy equals the source, without its chain and with its key.
 async fn is_promoted(cluster: &Cluster) -> bool {
     let source = secret(cluster, KCMO, NAME).await.data.unwrap();
     let Some(target) = cluster.secrets(KCM).get_opt(NAME).await.unwrap() else { return false };
@@ -59,7 +59,7 @@ async fn force(cluster: &Cluster) {
     put(cluster, KCMO, json!({"metadata": {"annotations": {FORCE: "a rehearsal"}}})).await;
 }
 
-/// An intermediate by the root of now, in a Secret as somebody else might have made it.
+/// Returns an intermediate of the current root, in a Secret as another writer might create it.
 async fn replace(cluster: &Cluster, namespace: &str, from: Timestamp, span: SignedDuration) {
     let root = secret(cluster, KCMO, "csr-signer-signer").await.data.unwrap();
     let made = Minted::read(&root).issue(Usage::Signer, "kube-csr-signer_@1", from, span);
@@ -67,7 +67,7 @@ async fn replace(cluster: &Cluster, namespace: &str, from: Timestamp, span: Sign
     put(cluster, namespace, json!({"metadata": {"annotations": annotations}, "data": made.data()})).await;
 }
 
-/// How long it takes until it is promoted, with passes whenever the operator would make one.
+/// Returns how long the promotion takes, with passes at the operator's intervals.
 async fn promoted_after(cluster: &Cluster) -> SignedDuration {
     let began = cluster.now();
     loop {
@@ -85,8 +85,8 @@ fn text(value: &str) -> ByteString {
     ByteString(value.as_bytes().to_vec())
 }
 
-/// Nothing to do; then what signs is missing, incomplete, or unparsable.
-async fn what_signs_is_damaged(cluster: &Cluster) {
+/// No write is needed; then the signing copy is missing, incomplete, or unparsable.
+async fn damaged_target_is_restored(cluster: &Cluster) {
     let before = cluster.versions().await;
     let (_, nothing) = cluster.pass().await;
     assert_eq!((nothing.as_str(), cluster.versions().await), ("", before));
@@ -107,8 +107,8 @@ async fn what_signs_is_damaged(cluster: &Cluster) {
     }
 }
 
-/// A new one, from the moment when it is made until what the old one signed has ended.
-async fn a_new_one_is_promoted(cluster: &Cluster) {
+/// A new signer, from its issue until the leaves of the old one have expired.
+async fn new_signer_is_promoted(cluster: &Cluster) {
     let mut kubelets = Kubelets::default();
     let began = cluster.now();
     kubelets.ask(cluster).await;
@@ -116,12 +116,12 @@ async fn a_new_one_is_promoted(cluster: &Cluster) {
     force(cluster).await;
     let (_, text) = cluster.pass().await;
     assert!(text.contains(&format!("issue {KCMO}/{NAME}: ")) && !text.contains(COPY), "{text}");
-    assert_eq!(certificates(cluster, KCM).await, old, "the old one signs until everybody trusts the new one");
+    assert_eq!(certificates(cluster, KCM).await, old, "the old one signs until every verifier trusts the new one");
     kubelets.ask(cluster).await;
     let after = promoted_after(cluster).await;
     assert!(MINUTE * 5 <= after && after <= HOUR, "{after}");
     assert_ne!(certificates(cluster, KCM).await, old);
-    // What either signed is accepted by everybody until it ends.
+    // All verifiers accept leaves of both until they expire.
     while cluster.now() < began + DAY * 31 {
         kubelets.ask(cluster).await;
         let (passed, _) = cluster.pass().await;
@@ -130,7 +130,7 @@ async fn a_new_one_is_promoted(cluster: &Cluster) {
     assert!(kubelets.judge(began) > 2, "what it signs is presented again and again");
 }
 
-/// Certificates that kubelets asked for, and who must accept them.
+/// Certificates that kubelets requested, and their verifiers.
 #[derive(Default)]
 struct Kubelets {
     issued: Vec<(Certificate, Timestamp)>,
@@ -138,7 +138,7 @@ struct Kubelets {
 }
 
 impl Kubelets {
-    /// One more by what signs now; and every one that has not ended is presented to everybody.
+    /// Issues one more leaf by the current signer; and presents every valid leaf to all verifiers.
     async fn ask(&mut self, cluster: &Cluster) {
         let now = cluster.now();
         let signer = Minted::read(&secret(cluster, KCM, NAME).await.data.unwrap());
@@ -173,7 +173,7 @@ impl Kubelets {
         }
     }
 
-    /// Everybody accepts everything. Says how often the first one was presented.
+    /// Checks that every verifier accepts every certificate. Returns how often the first one was presented.
     fn judge(self, began: Timestamp) -> usize {
         let first = self.issued[0].0.der();
         let presented = self.cases.iter().filter(|case| case.chain[0] == first && case.at > began.as_second()).count();
@@ -187,36 +187,36 @@ impl Kubelets {
 }
 
 #[tokio::test]
-async fn g01_g02_g10_g13_what_signs_is_missing_incomplete_or_unparsable() {
-    what_signs_is_damaged(&settled(Cluster::embedded().await).await).await;
+async fn a_missing_incomplete_or_unparsable_csr_signer_is_promoted_again() {
+    damaged_target_is_restored(&settled(Cluster::embedded().await).await).await;
 }
 
 #[tokio::test]
-async fn g03_g04_a_new_one_is_promoted_when_everybody_trusts_it_and_what_the_old_one_signed_is_accepted_to_its_end() {
-    a_new_one_is_promoted(&settled(Cluster::embedded().await).await).await;
+async fn a_new_csr_signer_is_promoted_when_all_verifiers_trust_it_and_old_leaves_stay_accepted() {
+    new_signer_is_promoted(&settled(Cluster::embedded().await).await).await;
 }
 
 #[tokio::test]
-async fn g_promotion_on_a_real_server_too() {
+async fn csr_signer_promotion_on_a_real_server() {
     let cluster = settled(Cluster::real().await).await;
-    what_signs_is_damaged(&cluster).await;
-    a_new_one_is_promoted(&cluster).await;
+    damaged_target_is_restored(&cluster).await;
+    new_signer_is_promoted(&cluster).await;
 }
 
 #[tokio::test]
-async fn g05_one_that_has_not_begun_is_promoted_when_it_has() {
+async fn a_csr_signer_that_is_not_valid_yet_is_reissued_and_promoted_when_every_reader_has_it() {
     let cluster = settled(Cluster::embedded().await).await;
     let old = certificates(&cluster, KCM).await;
     replace(&cluster, KCMO, cluster.now() + HOUR, DAY * 20).await;
     let (_, text) = cluster.pass().await;
     assert!(!text.contains(COPY), "{text}");
     assert_eq!(certificates(&cluster, KCM).await, old);
-    // The original adds five minutes; whoever could not have it yet was waited for already.
-    assert_eq!(promoted_after(&cluster).await, HOUR);
+    // The original operator waits for it; Perennial issues another one at once.
+    assert_eq!(promoted_after(&cluster).await, MINUTE * 15);
 }
 
 #[tokio::test]
-async fn g06_g11_what_has_expired_is_replaced_at_once_even_by_one_that_has_not_begun() {
+async fn an_expired_csr_signer_is_replaced_at_once_even_by_one_that_is_not_valid_yet() {
     for begins_in in [None, Some(HOUR)] {
         let cluster = settled(Cluster::embedded().await).await;
         let now = cluster.now();
@@ -228,9 +228,9 @@ async fn g06_g11_what_has_expired_is_replaced_at_once_even_by_one_that_has_not_b
     }
 }
 
-/// The original does not wait where nothing signs. But somebody whose bundle is old would refuse what it signs.
+/// The original operator does not wait for a first signer. But a verifier with an old bundle would reject its leaves.
 #[tokio::test]
-async fn g07_a_new_one_where_none_signs_waits_for_everybody_as_well() {
+async fn a_first_csr_signer_waits_for_all_verifiers() {
     let cluster = settled(Cluster::embedded().await).await;
     force(&cluster).await;
     cluster.secrets(KCM).delete(NAME, &DeleteParams::default()).await.unwrap();
@@ -238,9 +238,9 @@ async fn g07_a_new_one_where_none_signs_waits_for_everybody_as_well() {
     assert!(MINUTE * 5 <= after && after <= HOUR, "{after}");
 }
 
-/// The original leaves both as they are.
+/// The original operator keeps both.
 #[tokio::test]
-async fn g08_g09_where_both_have_expired_a_new_one_is_made_and_promoted() {
+async fn if_both_csr_signers_have_expired_a_new_one_is_issued_and_promoted() {
     for target in ["the same", "empty", "missing"] {
         let cluster = settled(Cluster::embedded().await).await;
         replace(&cluster, KCMO, cluster.now() - DAY, HOUR).await;
@@ -259,9 +259,9 @@ async fn g08_g09_where_both_have_expired_a_new_one_is_made_and_promoted() {
     }
 }
 
-/// The original stops with an error.
+/// The original operator stops with an error.
 #[tokio::test]
-async fn g12_an_unparsable_source_is_made_again_and_the_target_signs_on() {
+async fn an_unparsable_source_of_csr_signer_is_reissued_while_the_target_continues_to_sign() {
     for damage in [json!({"tls.crt": text("nonsense")}), json!({"tls.key": text("nonsense")})] {
         let cluster = settled(Cluster::embedded().await).await;
         let old = certificates(&cluster, KCM).await;

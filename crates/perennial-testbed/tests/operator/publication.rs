@@ -1,4 +1,4 @@
-//! The ConfigMap that asks for the CA bundle of Services, in every namespace of a cluster in which nobody else makes it.
+//! The ConfigMap that requests the service CA bundle, in every namespace of a cluster in which no other writer creates it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use kube_client::api::{DeleteParams, ListParams};
 use kube_client::client::Body;
 use kube_client::{Api, Client};
 use perennial_core::injection::{INJECT, INJECT_LEGACY, KEY, LEGACY_NAME};
-use perennial_operator::inject::Publisher;
+use perennial_operator::inject;
 use perennial_operator::rbac;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -21,7 +21,7 @@ use tower::service_fn;
 use crate::cluster::{Cluster, soon};
 use crate::rights;
 
-/// A cluster with a bundle, and whoever makes and fills ConfigMaps.
+/// A cluster with a bundle, and the controllers that create and fill ConfigMaps.
 struct Lab {
     cluster: Cluster,
     bundle: String,
@@ -40,8 +40,8 @@ impl Lab {
     }
 
     fn publish(&mut self, client: Client) {
-        let (publisher, mut stopped) = (Publisher::new(client, self.cluster.clock()), self.stop.subscribe());
-        let run = async move { publisher.run(async { drop(stopped.wait_for(|it| *it).await) }).await };
+        let (clock, mut stopped) = (self.cluster.clock(), self.stop.subscribe());
+        let run = async move { inject::publish(client, clock, async { drop(stopped.wait_for(|it| *it).await) }).await };
         self.running.push(tokio::spawn(run));
     }
 
@@ -86,7 +86,7 @@ fn annotations(map: &ConfigMap) -> Value {
     all.into_iter().filter(|(key, _)| key.starts_with("service.")).collect()
 }
 
-async fn every_namespace_gets_it(lab: &Lab) {
+async fn every_namespace_gets_the_config_map(lab: &Lab) {
     lab.has_bundle("early").await;
     let map = lab.map("early").await.unwrap();
     assert_eq!(annotations(&map), json!({INJECT: "true"}));
@@ -98,7 +98,7 @@ async fn every_namespace_gets_it(lab: &Lab) {
     }
     lab.make_namespace("late").await;
     lab.has_bundle("late").await;
-    // Whoever deletes it gets another.
+    // A deleted ConfigMap is created again.
     lab.cluster.config_maps("early").delete(LEGACY_NAME, &DeleteParams::default()).await.unwrap();
     soon("another is there", || async {
         let found = lab.map("early").await;
@@ -106,14 +106,14 @@ async fn every_namespace_gets_it(lab: &Lab) {
     })
     .await;
     lab.has_bundle("early").await;
-    // One that somebody made stays as they made it.
+    // A ConfigMap of another writer stays unchanged.
     let theirs = lab.map("chosen").await.unwrap();
     assert_eq!(annotations(&theirs), json!({INJECT_LEGACY: "true"}));
     let both = [(KEY.to_owned(), format!("{}roots\n", lab.bundle))].into();
     soon("it has both", || async { lab.map("chosen").await.unwrap().data.as_ref() == Some(&both) }).await;
 }
 
-/// What is there before anybody makes one.
+/// The objects before any ConfigMap is created.
 async fn prepare(lab: &Lab) {
     lab.make_namespace("early").await;
     lab.make_namespace("chosen").await;
@@ -124,13 +124,13 @@ async fn prepare(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn every_namespace_gets_the_config_map_and_the_bundle_in_it() {
+async fn every_namespace_gets_the_config_map_with_the_bundle() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
     prepare(&lab).await;
     lab.publish(lab.cluster.client.clone());
     lab.inject();
-    every_namespace_gets_it(&lab).await;
-    // Who stops takes nothing away.
+    every_namespace_gets_the_config_map(&lab).await;
+    // A stopped controller deletes nothing.
     let bundle = lab.bundle.clone();
     let cluster = lab.end().await;
     let map = cluster.config_maps("early").get(LEGACY_NAME).await.unwrap();
@@ -138,10 +138,10 @@ async fn every_namespace_gets_the_config_map_and_the_bundle_in_it() {
 }
 
 #[tokio::test]
-async fn every_namespace_gets_the_config_map_on_a_real_server_too() {
+async fn every_namespace_gets_the_config_map_on_a_real_server() {
     let mut lab = Lab::new(Cluster::real().await).await;
     prepare(&lab).await;
-    // One that is ending: nobody ends it here, so it does so for as long as the test takes.
+    // A namespace that is being deleted: no controller removes it here, so it stays during the test.
     lab.make_namespace("ending").await;
     lab.delete_namespace("ending").await;
     // With the rights that it needs, and no others.
@@ -150,21 +150,21 @@ async fn every_namespace_gets_the_config_map_on_a_real_server_too() {
     let (client, asked) = rights::recorded(lab.cluster.client_as_account("default", rbac::NAME).await);
     lab.inject();
     lab.publish(client);
-    every_namespace_gets_it(&lab).await;
-    // It ends after it had one.
+    every_namespace_gets_the_config_map(&lab).await;
+    // It is deleted after it had a ConfigMap.
     lab.delete_namespace("late").await;
     lab.cluster.config_maps("late").delete(LEGACY_NAME, &DeleteParams::default()).await.unwrap();
-    // Whatever could have been made by then has been.
+    // By then everything possible was created.
     lab.make_namespace("last").await;
     lab.has_bundle("last").await;
     assert!(lab.map("ending").await.is_none() && lab.map("late").await.is_none());
-    // Nobody is told of a namespace that ends.
+    // A namespace that is being deleted is not reported.
     let events = Api::<Event>::namespaced(lab.cluster.client.clone(), "default");
     let told = events.list(&ListParams::default()).await.unwrap();
     let is_ours = |it: &Event| it.reason.as_deref() == Some("ServiceCAPublicationFailed");
     assert!(!told.into_iter().any(|it| is_ours(&it)));
 
-    // Somebody's admission does not take it.
+    // An admission policy rejects the ConfigMap.
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": "none"},
@@ -212,9 +212,9 @@ async fn every_namespace_gets_the_config_map_on_a_real_server_too() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_begins_to_end_meanwhile_is_no_trouble() {
+async fn a_namespace_that_is_being_deleted_is_no_error() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
-    // Somebody deletes it just before something is made in it, and something else holds it.
+    // The namespace is deleted just before a create in it, and a finalizer keeps it.
     let client = lab.cluster.client.clone();
     let service = service_fn(move |request: Request<Body>| {
         let client = client.clone();
@@ -243,9 +243,9 @@ async fn a_namespace_that_begins_to_end_meanwhile_is_no_trouble() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_gone_is_no_reason_to_try_again() {
+async fn a_deleted_namespace_is_not_retried() {
     let mut lab = Lab::new(Cluster::embedded().await).await;
-    // Gone, of which nothing is heard before it is tried: the server says so instead.
+    // The watch has not reported the deletion yet: the server rejects the create.
     let (is_gone, tries) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
     let (gone, tried) = (is_gone.clone(), tries.clone());
     let way = lab.cluster.way(move |method, path| {
@@ -259,10 +259,10 @@ async fn a_namespace_that_is_gone_is_no_reason_to_try_again() {
     lab.publish(way);
     lab.make_namespace("shop").await;
     soon("it is tried", || async { tries.load(Ordering::Relaxed) == 1 }).await;
-    // Longer than what failed for another reason would wait.
+    // Longer than the back-off after another failure.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(tries.load(Ordering::Relaxed), 1);
-    // One that is made again under its name is another.
+    // A namespace that is created again with the same name is another one.
     is_gone.store(false, Ordering::Relaxed);
     lab.delete_namespace("shop").await;
     let namespaces = Api::<Namespace>::all(lab.cluster.client.clone());

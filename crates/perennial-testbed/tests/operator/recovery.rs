@@ -1,4 +1,4 @@
-//! What people and accidents do to objects.
+//! Changes to objects by people and accidents.
 
 use http::{Method, StatusCode};
 use jiff::SignedDuration;
@@ -12,7 +12,7 @@ use crate::faults::{FAULTS, way};
 const KASO: &str = "openshift-kube-apiserver-operator";
 const SIGNER: &str = "loadbalancer-serving-signer";
 
-/// A Secret as somebody made it by hand: the same content, another type.
+/// A Secret as a person created it: the same content, another type.
 async fn mistype(cluster: &Cluster) -> Secret {
     let secrets = cluster.secrets(KASO);
     let found = secrets.get(SIGNER).await.unwrap();
@@ -29,7 +29,7 @@ async fn wrong_type(cluster: &Cluster) {
     cluster.pass().await;
     let before = mistype(cluster).await;
     let (_, text) = cluster.pass().await;
-    assert_eq!(text, format!("replace {KASO}/{SIGNER} by one of the type that it should have\n"), "nothing is issued");
+    assert_eq!(text, format!("replace {KASO}/{SIGNER}, because its type is wrong\n"), "nothing is issued");
     let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
     assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"));
     assert_eq!(after.data, before.data);
@@ -41,17 +41,17 @@ async fn wrong_type(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn o03_a_secret_of_another_type_is_replaced_with_its_content() {
+async fn a_secret_of_the_wrong_type_is_replaced_with_its_content() {
     wrong_type(&Cluster::embedded().await).await;
 }
 
 #[tokio::test]
-async fn o03_a_secret_of_another_type_is_replaced_on_a_real_server_too() {
+async fn a_secret_of_the_wrong_type_is_replaced_on_a_real_server() {
     wrong_type(&Cluster::real().await).await;
 }
 
 #[tokio::test]
-async fn what_others_put_on_an_object_stays() {
+async fn fields_of_other_writers_stay() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let secrets = cluster.secrets("openshift-kube-apiserver");
@@ -76,7 +76,7 @@ async fn what_others_put_on_an_object_stays() {
 }
 
 #[tokio::test]
-async fn a_secret_of_another_type_that_is_not_ours_stays() {
+async fn a_foreign_secret_of_the_wrong_type_stays() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let found = cluster.secrets(KASO).get(SIGNER).await.unwrap();
@@ -95,7 +95,7 @@ async fn a_secret_that_cannot_be_replaced_keeps_its_content() {
     mistype(&cluster).await;
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     cluster.secrets(KASO).patch(SIGNER, &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
-    let passed = cluster.keeper().pass(&()).await.unwrap();
+    let passed = cluster.keeper().pass(&[]).await.unwrap();
     assert_eq!(passed.failed.len(), 1);
     assert!(passed.failed[0].1.to_string().contains("cannot be replaced"), "{}", passed.failed[0].1);
     assert!(cluster.secrets(KASO).get(SIGNER).await.unwrap().metadata.deletion_timestamp.is_none());
@@ -103,11 +103,11 @@ async fn a_secret_that_cannot_be_replaced_keeps_its_content() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
+async fn an_interrupted_replacement_is_completed_with_the_same_key() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let signer = cluster.secrets(KASO).get(SIGNER).await.unwrap();
-    // As it is after the deletion, and before anything else.
+    // The state right after the deletion.
     let metadata = json!({
         "name": format!("{SIGNER}-staged"),
         "labels": {"perennial.dev/staged": "true"},
@@ -131,14 +131,14 @@ async fn a_replacement_that_was_interrupted_is_finished_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_replacement_keeps_the_key_whatever_happens_to_each_of_its_writes() {
+async fn a_replacement_keeps_the_key_after_any_fault_at_any_write() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
-    // A copy is made, the Secret deleted and made again, the copy deleted.
+    // The Secret is staged, deleted and created again, and the staged copy is deleted.
     for (unlucky, fault) in (1..=4).flat_map(|unlucky| FAULTS.map(|fault| (unlucky, fault))) {
         let before = mistype(&cluster).await;
-        // Who is killed says nothing sensible any more.
-        let _ = cluster.keeper_through(way(&cluster, unlucky, fault, None).client).pass(&()).await;
+        // The result of a killed operator does not matter.
+        let _ = cluster.keeper_through(way(&cluster, unlucky, fault, None).client).pass(&[]).await;
         cluster.pass().await;
         let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
         assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"), "{fault:?} at write {unlucky}");
@@ -148,7 +148,7 @@ async fn a_replacement_keeps_the_key_whatever_happens_to_each_of_its_writes() {
     }
 }
 
-/// Deletes the signer as somebody does whose key leaked: there is another key then.
+/// Deletes the signer as an administrator does after a key leaked: the next signer has another key.
 async fn destroy(cluster: &Cluster) {
     let leaked = cluster.secrets(KASO).get(SIGNER).await.unwrap();
     cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await.unwrap();
@@ -158,14 +158,14 @@ async fn destroy(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn a_key_that_is_destroyed_after_a_deletion_was_refused_stays_destroyed() {
+async fn a_key_deleted_after_a_rejected_replacement_is_not_restored() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     mistype(&cluster).await;
     for refusal in [(StatusCode::FORBIDDEN, "Forbidden"), (StatusCode::NOT_FOUND, "NotFound")] {
         let path = format!("/api/v1/namespaces/{KASO}/secrets/{SIGNER}");
         let way = cluster.way(move |method, at| (*method == Method::DELETE && at == path).then_some(refusal));
-        let passed = cluster.keeper_through(way).pass(&()).await.unwrap();
+        let passed = cluster.keeper_through(way).pass(&[]).await.unwrap();
         assert_eq!(passed.failed.len(), 1, "{:?}", passed.failed);
         let left = cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap();
         assert!(left.is_none(), "{refusal:?}");
@@ -174,11 +174,11 @@ async fn a_key_that_is_destroyed_after_a_deletion_was_refused_stays_destroyed() 
 }
 
 #[tokio::test]
-async fn a_copy_of_a_key_that_nobody_needs_does_not_outlive_minutes() {
+async fn an_unneeded_staged_key_is_deleted_within_minutes() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let signer = cluster.secrets(KASO).get(SIGNER).await.unwrap();
-    // Whoever made it died before the deletion.
+    // The operator stopped before the deletion.
     let staged = json!({
         "metadata": {
             "name": format!("{SIGNER}-staged"),
@@ -194,7 +194,7 @@ async fn a_copy_of_a_key_that_nobody_needs_does_not_outlive_minutes() {
     for (minute, expected) in [(0, true), (4, true), (5, false)] {
         let began = cluster.now();
         cluster.set_now(began + SignedDuration::from_mins(minute));
-        let passed = keeper.pass(&()).await.unwrap();
+        let passed = keeper.pass(&[]).await.unwrap();
         assert_eq!(passed.observation.troubles, [], "nothing is wrong");
         assert_eq!(is_there().await, expected, "after {minute} minutes");
         cluster.set_now(began);
@@ -203,7 +203,7 @@ async fn a_copy_of_a_key_that_nobody_needs_does_not_outlive_minutes() {
 }
 
 #[tokio::test]
-async fn what_an_interrupted_replacement_of_a_copy_left_is_removed() {
+async fn the_staged_secret_of_an_interrupted_replacement_is_removed() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let (namespace, copy) = ("openshift-kube-controller-manager", "kube-controller-manager-client-cert-key");
@@ -222,16 +222,43 @@ async fn what_an_interrupted_replacement_of_a_copy_left_is_removed() {
 }
 
 #[tokio::test]
-async fn somebody_who_deletes_a_signer_again_and_again_trips_the_breaker() {
+async fn repeated_deletions_of_a_signer_open_the_circuit_breaker() {
     let cluster = Cluster::embedded().await;
     let keeper = cluster.keeper();
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     let mut issued = 0;
     for _ in 0..8 {
         cluster.set_now(cluster.now() + SignedDuration::from_secs(1));
         let _ = cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await;
-        let passed = keeper.pass(&()).await.unwrap();
+        let passed = keeper.pass(&[]).await.unwrap();
         issued += passed.written.iter().filter(|(step, _)| step.object == format!("{KASO}/{SIGNER}")).count();
     }
     assert_eq!(issued, 4, "five in an hour, with the first");
+}
+
+/// A row whose signer has just been rotated and whose Secret is absent. An operator that has seen the Secret waits, because a process may
+/// present its content; an operator that never saw it issues at once.
+async fn a_deleted_certificate_waits_and_one_that_never_existed_does_not(cluster: Cluster) {
+    let (namespace, name) = ("openshift-kube-apiserver", "aggregator-client");
+    cluster.pass().await;
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(24));
+    // This operator has issued nothing, so it knows only what it has observed.
+    let witness = cluster.keeper();
+    witness.plan().await.unwrap();
+    let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: "a test"}}});
+    let signers = cluster.secrets(KASO);
+    signers.patch("aggregator-client-signer", &PatchParams::default(), &Patch::Merge(&ask)).await.unwrap();
+    cluster.secrets(namespace).delete(name, &DeleteParams::default()).await.unwrap();
+    let is_there = async || cluster.secrets(namespace).get_opt(name).await.unwrap().is_some();
+    for _ in 0..2 {
+        let passed = witness.pass(&[]).await.unwrap();
+        let waits = passed.report.waiting.iter().any(|it| it.slot.object_text() == format!("{namespace}/{name}"));
+        assert!(waits && passed.failed.is_empty() && !is_there().await, "{:?}", passed.report.waiting);
+    }
+    let passed = cluster.keeper().pass(&[]).await.unwrap();
+    assert!(is_there().await, "{:?}", passed.report.waiting);
+}
+
+on_both! {
+    a_deleted_certificate_waits_and_one_that_never_existed_does_not
 }

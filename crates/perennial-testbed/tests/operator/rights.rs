@@ -1,4 +1,4 @@
-//! The operator under its own identity on a real server: it may do what it does, and nothing else.
+//! The operator with its own identity on a real server: its RBAC grants exactly what it uses.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,10 +22,10 @@ use crate::cluster::Cluster;
 
 const ACCOUNT: &str = "openshift-kube-apiserver-operator";
 
-/// What was asked of the server, as `namespace group/resource verb`; the namespace is empty for what has none.
+/// The requests to the server, as `namespace group/resource verb`; the namespace is empty for cluster-scoped resources.
 pub(crate) type Asked = Arc<Mutex<BTreeSet<String>>>;
 
-/// The same way to a server, with a record of it.
+/// The connection to a server, with a record of all requests.
 pub(crate) fn recorded(client: Client) -> (Client, Asked) {
     let asked = Asked::default();
     let record = asked.clone();
@@ -39,7 +39,7 @@ pub(crate) fn recorded(client: Client) -> (Client, Asked) {
     (Client::new(service, "default"), asked)
 }
 
-/// None for discovery, which everybody may read.
+/// None for discovery, which every user may read.
 fn describe(request: &Request<Body>) -> Option<String> {
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
     if let ["apis", _group, _version] = path.as_slice() {
@@ -74,7 +74,7 @@ fn describe(request: &Request<Body>) -> Option<String> {
     Some(format!("{namespace} {group}/{resource} {verb}"))
 }
 
-/// What the roles grant, in the same words.
+/// The grants of the roles, in the same format.
 pub(crate) fn granted(objects: &[Value]) -> BTreeSet<String> {
     let texts =
         |value: &Value| value.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect::<Vec<_>>();
@@ -93,15 +93,15 @@ pub(crate) fn granted(objects: &[Value]) -> BTreeSet<String> {
     granted
 }
 
-/// The same whatever the namespace.
+/// The same without the namespace.
 pub(crate) fn kinds(all: &BTreeSet<String>) -> BTreeSet<String> {
     all.iter().map(|it| it.split_once(' ').unwrap().1.to_owned()).collect()
 }
 
 #[tokio::test]
-async fn the_operator_may_do_what_it_does_and_nothing_else() {
+async fn operator_has_exactly_the_rights_that_it_uses_on_a_real_server() {
     let mut cluster = Cluster::real().await;
-    // Services may ask for Secrets everywhere; whoever does not keep their CA has no business there.
+    // Services may ask for Secrets everywhere; an operator that does not manage their CA has no access there.
     cluster.view.settings.left_alone.insert("service-ca".to_owned());
     let kept = [Component::KubeApiserver, Component::KubeControllerManager];
     let objects = rbac::objects_for(Catalog::builtin(), ACCOUNT, &kept);
@@ -112,7 +112,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     assert!(passed.failed.is_empty(), "{:?}", passed.failed);
     assert_eq!(passed.written.len(), 47);
 
-    // What happens now and then: a Secret of another type, a write of what is there, a rollout, a lease.
+    // Rare events: a Secret of the wrong type, an update, a rollout, a lease.
     let secrets = cluster.secrets(ACCOUNT);
     let signer = secrets.get("aggregator-client-signer").await.unwrap();
     secrets.delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
@@ -122,7 +122,7 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
     let clock = cluster.now();
     let mut leadership =
         Leadership::new(client.clone(), ACCOUNT, "perennial", "test".to_owned(), Arc::new(move || clock));
-    leadership.acquire(|| {}).await;
+    leadership.acquire(|_| {}).await;
     leadership.release().await.unwrap();
     let callers = Callers::new(client.clone(), Arc::new(move || clock));
     assert_eq!(callers.who("nobody's").await.unwrap(), None);
@@ -145,18 +145,18 @@ async fn the_operator_may_do_what_it_does_and_nothing_else() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    // What is not used by then is named below.
+    // The list below names the rights that are not used by then.
     let stop = async { drop(tokio::time::timeout(Duration::from_secs(60), used_all).await) };
     runner.run(|passed| assert!(passed.failed.is_empty(), "{:?}", passed.failed), stop).await;
     let (after, _) = cluster.pass().await;
     assert!(after.observation.snapshot.mistyped.is_empty());
     assert_eq!(pkis.get("cluster").await.unwrap().spec, PkiSpec::default(), "it is created with these rights");
 
-    // Nothing of it was refused, and nothing is granted that was not used.
+    // The server rejected nothing, and every right was used.
     let asked = asked.lock().unwrap().clone();
     let beyond: Vec<_> = asked.difference(&granted).collect();
     assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
-    // Every look is made where it is granted; what is written only now and then is, somewhere.
+    // Every granted read is used; each rare write is used somewhere.
     let is_look = |line: &&String| ["get", "list", "watch"].iter().any(|verb| line.ends_with(verb));
     let looks: Vec<_> = granted.difference(&asked).filter(is_look).filter(|line| !line.contains("/pods ")).collect();
     assert!(looks.is_empty(), "granted and never used: {looks:?}");

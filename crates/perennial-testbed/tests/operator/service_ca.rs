@@ -1,6 +1,6 @@
-//! The service CA: made, rotated with a bridge each way, asked for, adopted, and judged by Go and OpenSSL.
+//! The service CA: issued, rotated with cross-certificates in both directions, requested, adopted, and verified by Go and OpenSSL.
 
-/// On the embedded server, and on a real one with the rights of the manifests.
+/// Runs a test on the embedded server, and on a real one with the RBAC of the manifests.
 macro_rules! on_both {
     ($($name:ident)*) => {
         mod embedded {

@@ -1,5 +1,5 @@
-//! A rotation of the service CA under load: clients of many Services call their servers all the time, while the operator writes
-//! and servers and clients take what is written whenever they like.
+//! A rotation of the service CA under load: clients of many Services connect all the time, while the operator writes
+//! and servers and clients reload at random times.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,10 +18,10 @@ use crate::hammer::{Age, Failure, Hammer, Stack, Tally, stack};
 use crate::serving::{Running, Shop};
 use crate::serving_trust::{SECRET_NAME, identity, signer, today};
 
-/// What clients take for their bundle.
+/// The bundle of clients.
 #[derive(Debug, Clone, Copy)]
 enum Trust {
-    /// What is injected for them.
+    /// The injected bundle.
     Injected,
     /// The CA that signs now and nothing else, as if there were no rotation to get over.
     SignerAlone,
@@ -34,7 +34,7 @@ enum Who {
     Client(usize),
 }
 
-/// How often somebody refreshes while the CA is rotated.
+/// How often each process reloads during the rotation.
 #[derive(Debug, Clone, Copy)]
 enum Habit {
     Often,
@@ -42,7 +42,7 @@ enum Habit {
     Never,
 }
 
-/// The Services with their servers and clients, and what these had at the beginning.
+/// The Services with their servers and clients, and their initial versions.
 struct Scene {
     shop: Shop,
     trust: Trust,
@@ -51,25 +51,25 @@ struct Scene {
     bundle: String,
 }
 
-/// What came of it.
+/// The results.
 struct Outcome {
     services: Vec<Tally>,
-    /// Of the calls after everybody had refreshed.
+    /// The calls after all processes had reloaded.
     failed_at_last: usize,
     told: String,
 }
 
 impl Outcome {
-    /// What came of it for the clients that run on this.
+    /// Returns the results of the clients with this TLS implementation.
     fn of(&self, kind: Stack) -> Tally {
         let numbered = self.services.iter().enumerate().filter(|(number, _)| stack(*number) == kind);
         Tally::sum(&numbered.map(|(_, tally)| tally.clone()).collect::<Vec<_>>())
     }
 }
 
-/// Has the clients of so many Services call them while the CA is rotated, until everybody has refreshed after that.
+/// Lets the clients of so many Services connect while the CA is rotated, until all processes have reloaded after that.
 async fn hammered(cluster: Cluster, services: usize, trust: Trust) -> Outcome {
-    // Who refreshes when is drawn anew each time; with the seed of a failure, the same is drawn again.
+    // The times of the reloads are random. The seed of a failed run repeats them.
     let seed = std::env::var("HAMMER_SEED")
         .map_or_else(|_| RandomState::new().build_hasher().finish(), |it| it.parse().unwrap());
     tell(&format!("{services} Services, trusting {trust:?}, HAMMER_SEED={seed}"));
@@ -110,7 +110,7 @@ async fn hammered(cluster: Cluster, services: usize, trust: Trust) -> Outcome {
     let written = Instant::now();
     let mut after: Vec<Who> = everybody.collect();
     while !after.is_empty() {
-        assert!(written.elapsed() < LIMIT, "after {LIMIT:?} not everybody has refreshed: {after:?}");
+        assert!(written.elapsed() < LIMIT, "after {LIMIT:?} not all servers and clients have reloaded: {after:?}");
         let (now, later) = after.into_iter().partition(|_| chance.percent(10));
         after = later;
         for who in Vec::from_iter(now) {
@@ -154,7 +154,7 @@ impl Scene {
         Scene { hammer: Hammer::start(pairs), shop, trust, chains, bundle }
     }
 
-    /// Takes what is in the cluster now.
+    /// Loads the current files of the cluster.
     async fn refresh(&self, who: Who) -> Age {
         let age = |is_first| if is_first { Old } else { New };
         match who {
@@ -173,7 +173,7 @@ impl Scene {
         }
     }
 
-    /// Whether every server and every client would find something new.
+    /// True if every server and every client would load new files.
     async fn is_rotated(&self) -> bool {
         let found = self.shop.secrets().list(&ListParams::default()).await.unwrap();
         let found: BTreeMap<String, Vec<u8>> =
@@ -225,7 +225,7 @@ impl Chance {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "it is for who looks why a test failed, or how much it did")]
+#[expect(clippy::print_stderr, reason = "it shows why a test failed, and how much it did")]
 fn tell(line: &str) {
     eprintln!("{line}");
 }
@@ -261,11 +261,11 @@ mod embedded {
 
     /// The test above would notice.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn handshakes_fail_where_clients_trust_nothing_but_the_new_ca() {
+    async fn handshakes_fail_if_clients_trust_only_the_new_ca() {
         let outcome = hammered(Cluster::embedded().await, 25, Trust::SignerAlone).await;
         for kind in [Stack::Rustls, Stack::Go] {
             let (Tally { accepted, failed }, told) = (outcome.of(kind), &outcome.told);
-            // Those who have the new CA refuse servers that have not refreshed yet, and nobody is refused when all have.
+            // Clients with the new CA reject servers that have not reloaded yet, and none when all have.
             assert!(!failed.is_empty() && !accepted.contains_key(&(Old, New)), "{kind:?}: {told}");
             assert!(failed.keys().all(|(client, why)| *client == New && matches!(why, Failure::Refused(_))), "{told}");
         }

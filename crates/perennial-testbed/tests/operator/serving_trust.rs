@@ -1,7 +1,7 @@
-//! A rotation of the service CA as real clients see it: what the operator wrote before, during and after it, in every pairing of
-//! a server and a client that took it from the cluster at another time.
+//! A rotation of the service CA with real clients: the operator's files from before, during and after it, in every pairing of
+//! a server and a client that read them at different times.
 //!
-//! Which orders of a chain would do is the question of `service_ca_trust.rs`; here it is whether the one that is written does.
+//! `service_ca_trust.rs` tests which orders of a chain work; this file tests the order that the operator writes.
 
 mod generations;
 
@@ -19,12 +19,12 @@ use crate::serving::Shop;
 
 pub(crate) const SECRET_NAME: &str = "service.beta.openshift.io/serving-cert-secret-name";
 
-/// A Service, the name that clients ask for, and a name that it does not have.
+/// A Service, the name that clients use, and a name that it does not have.
 const WEB: (&str, &str, &str) = ("web", "web.shop.svc", "some-statefulset-0.web.shop.svc");
-/// A headless one, whose pods have names of their own.
+/// A headless Service, whose pods have their own names.
 const DB: (&str, &str, &str) = ("db", "some-statefulset-0.db.shop.svc", "some-statefulset-0.web.shop.svc");
 
-/// What servers and clients find in the cluster at one time.
+/// The files of servers and clients at one time.
 struct Found {
     web: Identity,
     db: Identity,
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-/// Makes two Services and rotates from one kind of key to the other: what is to be expected of clients then.
+/// Creates two Services and rotates from one kind of key to the other; returns the expected answers of clients.
 async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     let shop = Shop::new(cluster).await;
     shop.cluster.set_now(today() - SignedDuration::from_hours(24 * 10));
@@ -55,7 +55,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     shop.cluster.set_now(today());
     keys(&shop, new).await;
     shop.force("other keys").await;
-    // It comes as far as the bundle, and then no Secret of a Service can be written for a while.
+    // The rotation writes the bundle, and then no Secret of a Service can be written for a while.
     let way = shop.cluster.way(|method, path| {
         let is_served = path.starts_with("/api/v1/namespaces/shop/secrets");
         (method != Method::GET && is_served).then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
@@ -72,7 +72,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     for identity in [&after.web, &after.db] {
         let chain = read_certificates(identity.chain.as_bytes()).unwrap();
         assert_eq!(chain[0].facts().authority_key_id, root.facts().subject_key_id);
-        // It would end the path of clients that do not know it.
+        // The chain would break for clients that do not know the CA.
         assert!(!chain.contains(&root), "{old} -> {new}: the new CA itself is served");
     }
 
@@ -92,7 +92,7 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
                 expected.push(ask(server, (when, &found.bundle), other).refused(Name));
             }
         }
-        // The new CA without the bridge is what a client has when the old one is distrusted.
+        // A client has the new CA without the cross-certificate after the old one is distrusted.
         let alone = root.to_pem();
         expected.push(ask(servers[0], ("the new CA alone", &alone), name).refused(Issuer));
         expected.push(ask(servers[1], ("the new CA alone", &alone), name).accepted());
@@ -100,19 +100,19 @@ async fn rotation(cluster: Cluster, old: &str, new: &str) -> Vec<Expected> {
     expected
 }
 
-/// The kind of key that the CA and the Services get from now on.
+/// Sets the kind of key of the CA and the Services.
 async fn keys(shop: &Shop, kind: &str) {
     let mut policy = Policy { defaults: Some(kind.parse().unwrap()), ..Policy::default() };
     policy.overrides.insert("service-ca".to_owned(), kind.parse().unwrap());
     shop.cluster.put_policy(&policy).await;
 }
 
-/// What a server with this Secret serves.
+/// Returns the certificates of a server with this Secret.
 pub(crate) async fn identity(shop: &Shop, secret: &str) -> Identity {
     read(shop.served(secret).await.secret)
 }
 
-/// The CA that signs now, with its key.
+/// Returns the current CA, with its key.
 async fn signing_key(shop: &Shop) -> Identity {
     read(shop.cluster.secrets("openshift-service-ca").get("signing-key").await.unwrap())
 }
@@ -127,13 +127,13 @@ fn kind(identity: &Identity) -> String {
     PrivateKey::from_pem(identity.key.as_bytes()).unwrap().spec().unwrap().to_string()
 }
 
-/// What clients trust.
+/// Returns the bundle of clients.
 async fn bundle(shop: &Shop) -> String {
     let found = shop.cluster.config_maps("openshift-service-ca").get("signing-cabundle").await.unwrap();
     found.data.unwrap().remove("ca-bundle.crt").unwrap()
 }
 
-/// The CA that signs now.
+/// Returns the current CA.
 pub(crate) async fn signer(shop: &Shop) -> Certificate {
     read_certificates(signing_key(shop).await.chain.as_bytes()).unwrap().remove(0)
 }
@@ -143,7 +143,7 @@ pub(crate) fn today() -> Timestamp {
     Timestamp::from_second(Timestamp::now().as_second()).unwrap()
 }
 
-/// Clients are other programs, which are waited for.
+/// Runs the clients, which are other programs.
 async fn ask_all(expected: Vec<Expected>) {
     tokio::task::spawn_blocking(move || expect(&expected)).await.unwrap();
 }
@@ -156,7 +156,7 @@ mod embedded {
     use super::*;
 
     #[tokio::test]
-    async fn clients_of_all_kinds_accept_what_is_written_through_a_rotation() {
+    async fn all_clients_accept_the_written_certificates_during_a_rotation() {
         let mut expected = Vec::new();
         for (old, new) in PAIRS {
             expected.extend(rotation(Cluster::embedded().await, old, new).await);
@@ -169,7 +169,7 @@ mod real {
     use super::*;
 
     #[tokio::test]
-    async fn clients_of_all_kinds_accept_what_is_written_through_a_rotation() {
+    async fn all_clients_accept_the_written_certificates_during_a_rotation() {
         let mut expected = Vec::new();
         for (old, new) in PAIRS {
             expected.extend(rotation(Cluster::real().await, old, new).await);

@@ -1,4 +1,4 @@
-//! A server that takes its time: minutes pass between a look and what comes of it.
+//! A slow server: minutes pass between an observation and its writes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use tower::service_fn;
 
 use crate::cluster::{Cluster, PLANNER};
 
-/// How many seconds a question takes, and a write.
+/// The seconds of a read, and of a write.
 const READ: i64 = 3;
 const WRITE: i64 = 40;
 
-/// What was seen on the way to the server.
+/// The recorded requests.
 #[derive(Default)]
 struct Seen {
-    /// How many seconds before its write something was written down to have been.
+    /// How many seconds a recorded time is before its write.
     early: Mutex<Vec<(String, i64)>>,
-    /// How many writes there were since the last look, and the most.
+    /// The number of writes since the last observation, and its maximum.
     writes: AtomicUsize,
     most: AtomicUsize,
 }
 
-/// The newest instant at which an object says that something was issued or published in it.
+/// Returns the latest time of issue or publication in an object's annotations.
 fn stamp(body: &[u8]) -> Option<Timestamp> {
     let object: Value = serde_json::from_slice(body).unwrap();
     let by_key = |name: &str| {
@@ -75,13 +75,13 @@ fn slow(cluster: &Cluster, seen: &Arc<Seen>) -> Client {
 }
 
 #[tokio::test]
-async fn what_is_written_down_is_when_it_was_written_and_not_when_it_was_looked_at() {
+async fn recorded_times_are_those_of_the_write_and_not_of_the_observation() {
     let cluster = Cluster::embedded().await;
     let seen = Arc::new(Seen::default());
     let keeper = cluster.keeper_through(slow(&cluster, &seen));
     let mut written = 0;
     loop {
-        let passed = keeper.pass(&()).await.unwrap();
+        let passed = keeper.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         written += passed.written.len();
         if passed.written.is_empty() {

@@ -1,4 +1,4 @@
-//! What the cluster says of itself, and what the installation left in it.
+//! The facts of a cluster, and the objects of its installation.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn condition(cluster: &Cluster, type_: &str) -> Option<Condition> {
     operator.status?.conditions.into_iter().find(|it| it.type_ == type_)
 }
 
-/// Until a condition is so, within the five seconds that the original promises.
+/// Waits until a condition is true, within the five seconds of the original operator.
 async fn becomes(cluster: &Cluster, type_: &str, status: &str, reason: &str) -> String {
     for _ in 0..250 {
         let found = condition(cluster, type_).await;
@@ -36,12 +36,12 @@ async fn becomes(cluster: &Cluster, type_: &str, status: &str, reason: &str) -> 
     panic!("{type_} is not {status}/{reason}, but {:?}", condition(cluster, type_).await);
 }
 
-/// Tells a story to an operator that runs, once it has said that all is well or what is not.
+/// Runs a scenario with a running operator, after its first conditions.
 async fn while_it_runs(cluster: &Cluster, story: impl AsyncFnOnce()) {
     let (runner, (said, mut heard)) = (cluster.runner(), tokio::sync::watch::channel(false));
     let story = async {
         heard.wait_for(|is_done| *is_done).await.unwrap();
-        // Until it listens.
+        // Until the watch has started.
         tokio::time::sleep(Duration::from_secs(2)).await;
         story().await;
     };
@@ -64,7 +64,7 @@ async fn service_network(cluster: &Cluster) {
         let message = becomes(cluster, "Degraded", "True", "CertificateTrouble").await;
         assert!(message.contains("openshift-kube-apiserver/service-network-serving-certkey"), "{message}");
         becomes(cluster, "CertRotation_ServiceNetworkServingSigner_Degraded", "True", "RotationError").await;
-        // Nothing else stops.
+        // No other certificate waits.
         becomes(cluster, "CertRotation_LoadbalancerServingSigner_Degraded", "False", "AsExpected").await;
         let secrets = cluster.secrets(KAS);
         assert!(secrets.get_opt("service-network-serving-certkey").await.unwrap().is_none());
@@ -94,7 +94,7 @@ async fn rotation_base(cluster: &Cluster) {
             let message = becomes(cluster, type_, "False", "CertRotationBaseOverridden").await;
             assert!(message.contains("2m"), "{message}");
         }
-        // Nobody heeds it.
+        // It has no effect.
         assert_eq!(condition(cluster, "Degraded").await.unwrap().status, "False");
         maps.delete(name, &DeleteParams::default()).await.unwrap();
         becomes(cluster, types[0], "True", "DefaultCertRotationBase").await;
@@ -107,31 +107,31 @@ async fn rotation_base(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn o01_without_a_service_network_one_certificate_waits_and_nothing_else() {
+async fn without_a_service_network_only_one_certificate_waits() {
     service_network(&Cluster::embedded().await).await;
 }
 
 #[tokio::test]
-async fn o02_a_rotation_base_keeps_from_upgrades_while_it_is_there() {
+async fn an_unsupported_rotation_base_blocks_upgrades_while_it_exists() {
     rotation_base(&Cluster::embedded().await).await;
 }
 
 #[tokio::test]
-async fn o01_o02_on_a_real_server_too() {
+async fn a_missing_service_network_and_an_unsupported_rotation_base_on_a_real_server() {
     let cluster = Cluster::real().await;
     service_network(&cluster).await;
     rotation_base(&cluster).await;
 }
 
-/// A certificate of the installation came into the cluster in a Secret, and who trusts it is in a ConfigMap.
+/// A certificate of the installation is in a Secret of the cluster, and its verifiers' bundle in a ConfigMap.
 #[tokio::test]
-async fn a_certificate_of_the_installation_is_judged_where_it_came_into_the_cluster() {
+async fn a_certificate_of_the_installation_is_verified_in_its_secret() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let namespace = "openshift-machine-config-operator";
     let edge = |name: &str| name.starts_with("new node") && name.contains("machine-config-server");
     let state = async || {
-        let (observation, _) = cluster.keeper().look().await.unwrap();
+        let (observation, _) = cluster.keeper().plan().await.unwrap();
         let checked = verify::verify(&PLANNER, &observation.snapshot);
         checked.into_iter().find(|it| edge(&it.edge)).unwrap().state
     };
@@ -147,7 +147,7 @@ async fn a_certificate_of_the_installation_is_judged_where_it_came_into_the_clus
     let made = cluster.create::<Secret>(Some(namespace), secret).await;
     let found = state().await;
     assert!(matches!(found, State::Holds { .. }), "{found:?}");
-    // By another root it is refused; and it is never ours to replace.
+    // With another root, the certificate is rejected, and Perennial never replaces it.
     let other = Minted::authority("root-ca", now, DAY * 3650).issue(
         Usage::Serving,
         "api-int.shop.example.com",

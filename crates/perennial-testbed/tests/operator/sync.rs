@@ -1,6 +1,6 @@
-//! Combined bundles and copies: what flows into them, what does not flow out, and what is said on them.
+//! Combined bundles and copies: their inputs, and their labels and annotations.
 //!
-//! Where the original deletes, we do not: a source that vanishes takes nothing back, and neither does one that cannot be parsed.
+//! Unlike the original operator, Perennial deletes nothing when a source is deleted or cannot be parsed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const KCMO: &str = "openshift-kube-controller-manager-operator";
 const MANAGED: &str = "openshift-config-managed";
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// Bundles that are made from others, with their copies.
+/// Bundles with other bundles as inputs, with their copies.
 const COMBINED: [(&str, &str); 8] = [
     (KAS, "client-ca"),
     (MANAGED, "kube-apiserver-client-ca"),
@@ -55,7 +55,7 @@ async fn put_bundle(cluster: &Cluster, namespace: &str, name: &str, text: &str) 
     }
 }
 
-/// Nothing is written by somebody who has nothing to do.
+/// Checks that a second pass writes nothing.
 async fn is_quiet(cluster: &Cluster) {
     let before = cluster.versions().await;
     let (_, text) = cluster.pass().await;
@@ -63,7 +63,7 @@ async fn is_quiet(cluster: &Cluster) {
     assert_eq!(cluster.versions().await, before);
 }
 
-/// Which of these the API server accepts clients by, in its own bundle and in both copies.
+/// Returns which of these CAs the API server accepts clients by, in its own bundle and in both copies.
 async fn accepted(cluster: &Cluster, authorities: &[&Minted]) -> Vec<bool> {
     let home = members(cluster, KAS, "client-ca").await;
     for (namespace, name) in [(MANAGED, "kube-apiserver-client-ca"), (KCM, "client-ca")] {
@@ -104,12 +104,12 @@ async fn users_authorities(cluster: &Cluster) {
 
     put_bundle(cluster, KAS, users, &text(&[&two])).await;
     cluster.pass().await;
-    assert_eq!(accepted(cluster, &all).await, [false, true, false], "what somebody takes back goes");
+    assert_eq!(accepted(cluster, &all).await, [false, true, false], "an authority that the user removes is removed");
 
     for nonsense in ["nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", ""] {
         put_bundle(cluster, KAS, users, nonsense).await;
         cluster.pass().await;
-        // Nobody takes back what cannot be read. Who empties it says something.
+        // An unreadable bundle removes no authority; an empty one does.
         assert_eq!(accepted(cluster, &all).await, [false, !nonsense.is_empty(), false], "{nonsense:?}");
     }
     put_bundle(cluster, KAS, users, &format!("{}nonsense\n{}", text(&[&one]), text(&[&two]))).await;
@@ -125,19 +125,19 @@ async fn users_authorities(cluster: &Cluster) {
     assert_eq!(accepted(cluster, &all).await, [false, true, false], "and speaks again when it is back");
     let now_there = members(cluster, KAS, "client-ca").await;
     assert!(ours.iter().all(|it| now_there.contains(it)), "ours were there all the time");
-    // Theirs is theirs.
+    // The ConfigMap of the user stays unchanged.
     let map = cluster.config_maps(KAS).get(users).await.unwrap();
     assert_eq!((map.metadata.annotations, map.metadata.labels), (None, None));
 }
 
 #[tokio::test]
-async fn y01_y02_y03_y05_a_users_authorities_flow_into_what_clients_are_accepted_by() {
+async fn a_users_client_cas_are_added_to_the_client_ca_bundle() {
     users_authorities(&Cluster::embedded().await).await;
 }
 
-/// What somebody does to each combined bundle is made good, and what it held is never lost.
+/// Any change of a combined bundle is corrected, and its members are never lost.
 #[tokio::test]
-async fn y05_y11_combined_bundles_are_made_kept_and_set_right() {
+async fn combined_bundles_are_created_kept_and_corrected() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     is_quiet(&cluster).await;
@@ -150,14 +150,14 @@ async fn y05_y11_combined_bundles_are_made_kept_and_set_right() {
     for ((namespace, name), before) in COMBINED.into_iter().zip(made) {
         let is_copy = namespace == MANAGED || (namespace, name) == (KCM, "client-ca");
         assert!(before.len() > 1, "{namespace}/{name}");
-        // Somebody leaves one of them, and adds two.
+        // A client keeps one certificate, and adds two.
         let text: String = [&before[0], &stranger, &ended].into_iter().map(Certificate::to_pem).collect();
         put_bundle(&cluster, namespace, name, &text).await;
         cluster.pass().await;
         let after = members(&cluster, namespace, name).await;
         assert!(before.iter().all(|it| after.contains(it)), "{namespace}/{name}");
         assert!(!after.contains(&ended), "{namespace}/{name}");
-        // In a bundle somebody's authority may be needed; a copy is what its source is.
+        // In a bundle a CA of another writer may be needed; a copy equals its source.
         assert_eq!(after.contains(&stranger), !is_copy, "{namespace}/{name}");
         cluster.config_maps(namespace).delete(name, &DeleteParams::default()).await.unwrap();
         cluster.pass().await;
@@ -167,9 +167,9 @@ async fn y05_y11_combined_bundles_are_made_kept_and_set_right() {
     }
 }
 
-/// Counts what is deleted.
+/// Counts deletions.
 #[tokio::test]
-async fn y06_y07_y08_copies_follow_their_source_and_outlive_it() {
+async fn copies_follow_their_source_and_stay_after_its_deletion() {
     let cluster = Cluster::embedded().await;
     let deletions = Arc::new(AtomicUsize::new(0));
     let counted = deletions.clone();
@@ -177,7 +177,7 @@ async fn y06_y07_y08_copies_follow_their_source_and_outlive_it() {
         counted.fetch_add(usize::from(method == Method::DELETE), Ordering::Relaxed);
         None
     }));
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     let (source, copy) = ((MANAGED, "kube-controller-manager-client-cert-key"), KCM);
     let served = async |namespace: &str| cluster.secrets(namespace).get(source.1).await.unwrap().data.unwrap();
     let (maps, first) = (cluster.config_maps(KCM), served(copy).await);
@@ -185,7 +185,7 @@ async fn y06_y07_y08_copies_follow_their_source_and_outlive_it() {
     cluster.secrets(copy).delete(source.1, &DeleteParams::default()).await.unwrap();
     let before = maps.get("aggregator-client-ca").await.unwrap().data;
     maps.delete("aggregator-client-ca", &DeleteParams::default()).await.unwrap();
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     assert_eq!(served(copy).await, first);
     assert_eq!(maps.get("aggregator-client-ca").await.unwrap().data, before);
     // The source is lost, and nothing can be put in its place: the copies stay as they are.
@@ -197,11 +197,11 @@ async fn y06_y07_y08_copies_follow_their_source_and_outlive_it() {
         let is_it = path.contains(MANAGED) && [Method::POST, Method::PUT].contains(method);
         is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
     });
-    let passed = cluster.keeper_through(refusing).pass(&()).await.unwrap();
+    let passed = cluster.keeper_through(refusing).pass(&[]).await.unwrap();
     assert_eq!(passed.failed.len(), 2);
     assert_eq!(cluster.versions().await, versions);
-    // The source is made again, and the copies follow.
-    keeper.pass(&()).await.unwrap();
+    // The source is created again, and the copies follow.
+    keeper.pass(&[]).await.unwrap();
     let (again, at_source) = (served(copy).await, served(source.0).await);
     assert_eq!(again, at_source);
     assert_ne!(again, first);
@@ -210,7 +210,7 @@ async fn y06_y07_y08_copies_follow_their_source_and_outlive_it() {
     is_quiet(&cluster).await;
 }
 
-/// What the labels and annotations of an object say.
+/// Returns the labels and annotations of an object.
 type Said = BTreeMap<String, Option<String>>;
 
 const SAID: [&str; 7] = [OWNING_COMPONENT, DESCRIPTION, HOSTNAMES, ISSUER, NOT_AFTER, NOT_BEFORE, REFRESH_PERIOD];
@@ -239,7 +239,7 @@ async fn change(cluster: &Cluster, namespace: &str, name: &str, metadata: Value)
     }
 }
 
-/// A signer, a leaf, a copy of one, a bundle, a combined one, and a copy of that.
+/// A signer, a leaf, a copy of one, a bundle, a combined bundle, and a copy of that.
 const DESCRIBED: [(&str, &str); 6] = [
     (KASO, "aggregator-client-signer"),
     (KAS, "internal-loadbalancer-serving-certkey"),
@@ -264,11 +264,11 @@ async fn descriptions(cluster: &Cluster) {
         let others = content(cluster.versions().await);
         change(cluster, namespace, name, theirs.clone()).await;
         let (passed, text) = cluster.pass().await;
-        assert_eq!(text, format!("set the labels and annotations of {namespace}/{name} right\n"));
+        assert_eq!(text, format!("correct the labels and annotations of {namespace}/{name}\n"));
         assert!(passed.written[0].0.restarts.is_empty() && passed.written[0].1.made.is_none());
         let after = metadata_of(cluster, namespace, name).await;
         let mut expected = said(&before);
-        // Of what does not serve, nobody says which names it has.
+        // A certificate that does not serve has no annotation with its names.
         if expected[HOSTNAMES].is_none() {
             expected.insert(HOSTNAMES.to_owned(), Some("else.example.com".to_owned()));
         }
@@ -281,19 +281,19 @@ async fn descriptions(cluster: &Cluster) {
 }
 
 #[tokio::test]
-async fn y04_y11_labels_and_annotations_are_set_right_and_nothing_is_issued() {
+async fn labels_and_annotations_are_corrected_without_an_issue() {
     descriptions(&Cluster::embedded().await).await;
 }
 
 #[tokio::test]
-async fn y_combined_bundles_and_descriptions_on_a_real_server_too() {
+async fn combined_bundles_labels_and_annotations_on_a_real_server() {
     let cluster = Cluster::real().await;
     descriptions(&cluster).await;
     users_authorities(&cluster).await;
 }
 
 #[tokio::test]
-async fn what_an_annotation_says_follows_the_bytes_and_one_that_is_gone_asks_for_a_certificate() {
+async fn annotations_follow_the_bytes_and_a_removed_one_requests_a_certificate() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let leaf = (KASO, "node-system-admin-client");
@@ -305,12 +305,12 @@ async fn what_an_annotation_says_follows_the_bytes_and_one_that_is_gone_asks_for
         let mut before = said(&metadata_of(&cluster, namespace, name).await);
         change(&cluster, namespace, name, wrong.clone()).await;
         let (_, text) = cluster.pass().await;
-        assert_eq!(text, format!("set the labels and annotations of {namespace}/{name} right\n"));
-        // It was written down when the certificate was issued.
+        assert_eq!(text, format!("correct the labels and annotations of {namespace}/{name}\n"));
+        // The annotation was written when the certificate was issued.
         before.insert(REFRESH_PERIOD.to_owned(), Some("1h0m0s".to_owned()));
         assert_eq!(said(&metadata_of(&cluster, namespace, name).await), before);
     }
-    // The same instant in other words is not wrong.
+    // Another format of the same time is correct.
     let before = metadata_of(&cluster, leaf.0, leaf.1).await.annotations.unwrap();
     let same = json!({"annotations": {NOT_AFTER: before[NOT_AFTER].replace('Z', "+00:00")}});
     change(&cluster, leaf.0, leaf.1, same).await;
@@ -326,38 +326,38 @@ async fn what_an_annotation_says_follows_the_bytes_and_one_that_is_gone_asks_for
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(said(&metadata_of(&cluster, leaf.0, leaf.1).await).contains_key(MANAGED_TYPE));
     }
-    // Of a copy it says nothing.
+    // On a copy, the annotation has no effect.
     let gone = json!({"annotations": {NOT_AFTER: null, NOT_BEFORE: "soon", ISSUER: ""}});
     let before = said(&metadata_of(&cluster, copy.0, copy.1).await);
     change(&cluster, copy.0, copy.1, gone).await;
     let (_, text) = cluster.pass().await;
-    assert_eq!(text, format!("set the labels and annotations of {}/{} right\n", copy.0, copy.1));
+    assert_eq!(text, format!("correct the labels and annotations of {}/{}\n", copy.0, copy.1));
     assert_eq!(said(&metadata_of(&cluster, copy.0, copy.1).await), before);
 }
 
 #[tokio::test]
-async fn who_asks_for_a_certificate_by_an_annotation_and_has_to_wait_is_not_forgotten() {
+async fn a_request_by_a_removed_annotation_that_must_wait_is_kept() {
     let cluster = Cluster::embedded().await;
     let keeper = cluster.keeper();
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     let name = "node-system-admin-client";
-    // Until the breaker holds it up.
+    // Until the circuit breaker stops it.
     let asks = json!({"labels": {MANAGED_TYPE: null}, "annotations": {NOT_AFTER: null}});
     for _ in 0..5 {
         change(&cluster, KASO, name, asks.clone()).await;
-        keeper.pass(&()).await.unwrap();
+        keeper.pass(&[]).await.unwrap();
     }
     let after = metadata_of(&cluster, KASO, name).await;
-    assert_eq!(said(&after)[MANAGED_TYPE].as_deref(), Some("target"), "the label was set right all the same");
-    assert_eq!(said(&after)[NOT_AFTER], None, "what somebody asks for is not undone");
+    assert_eq!(said(&after)[MANAGED_TYPE].as_deref(), Some("target"), "the label is corrected all the same");
+    assert_eq!(said(&after)[NOT_AFTER], None, "the request is not undone");
     cluster.set_now(cluster.now() + SignedDuration::from_mins(61));
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     assert!(said(&metadata_of(&cluster, KASO, name).await)[NOT_AFTER].is_some());
 }
 
-/// Somebody who changes an annotation after each of our writes.
+/// Another writer changes an annotation after each of Perennial's writes.
 #[tokio::test]
-async fn who_describes_an_object_otherwise_each_time_is_not_fought() {
+async fn labels_that_another_writer_keeps_changing_are_left() {
     let cluster = Cluster::embedded().await;
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = writes.clone();
@@ -366,42 +366,43 @@ async fn who_describes_an_object_otherwise_each_time_is_not_fought() {
         counted.fetch_add(usize::from(is_it), Ordering::Relaxed);
         None
     }));
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     let before = members(&cluster, KAS, "client-ca").await;
     let theirs = json!({"annotations": {OWNING_COMPONENT: "them"}});
     for _ in 0..8 {
         change(&cluster, KAS, "client-ca", theirs.clone()).await;
-        let passed = keeper.pass(&()).await.unwrap();
+        let passed = keeper.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty());
         cluster.set_now(cluster.now() + SignedDuration::from_mins(1));
     }
     assert_eq!(writes.load(Ordering::Relaxed), 3, "three in an hour");
-    let (_, report) = keeper.look().await.unwrap();
+    let (_, report) = keeper.plan().await.unwrap();
     assert_eq!((report.waiting[0].name, report.waiting.len()), ("client-ca", 1));
-    assert!(report.waiting[0].waiting.to_string().starts_with("somebody else sets its labels and annotations"));
-    // What is in it is kept all the same.
+    let why = report.waiting[0].waiting.to_string();
+    assert!(why.starts_with("another writer keeps changing its labels or annotations"), "{why}");
+    // The operator still manages its content.
     put_bundle(&cluster, KAS, "client-ca", "").await;
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     assert_eq!(members(&cluster, KAS, "client-ca").await, before);
     cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
     change(&cluster, KAS, "client-ca", theirs.clone()).await;
-    keeper.pass(&()).await.unwrap();
+    keeper.pass(&[]).await.unwrap();
     assert_eq!(
         said(&metadata_of(&cluster, KAS, "client-ca").await)[OWNING_COMPONENT].as_deref(),
         Some("kube-apiserver")
     );
 }
 
-/// What is left alone, or is somebody else's, is not described.
+/// Unmanaged and foreign objects get no labels or annotations.
 #[tokio::test]
-async fn what_is_not_ours_is_not_described() {
+async fn foreign_objects_get_no_labels_or_annotations() {
     let cluster = Cluster::embedded().await;
     cluster.pass().await;
     let found = cluster.secrets(KASO).get("loadbalancer-serving-signer").await.unwrap();
     let object = json!({"metadata": {"name": "etcd-signer"}, "type": "kubernetes.io/tls", "data": found.data});
     cluster.create::<Secret>(Some("openshift-etcd"), object).await;
     is_quiet(&cluster).await;
-    // Another operator writes what is in an object of the component: then none of its descriptions is ours.
+    // Another operator writes an object of the component: then Perennial sets no labels or annotations.
     let as_them =
         PatchParams { field_manager: Some("cluster-kube-apiserver-operator".to_owned()), ..Default::default() };
     let content = json!({"data": {"note": "aGk="}});

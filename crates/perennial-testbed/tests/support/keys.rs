@@ -1,11 +1,11 @@
-//! Keys of every kind, for certificates that Perennial makes.
+//! Keys of every kind, for certificates that Perennial issues.
 
 use std::sync::OnceLock;
 
 use perennial_core::key::KeySpec;
 use perennial_x509::{KeyPool, PrivateKey};
 
-/// The keys of one kind, for the parts that a certificate plays.
+/// The keys of one kind, for each role of a certificate.
 pub struct Keys {
     pub root: PrivateKey,
     pub other_root: PrivateKey,
@@ -13,7 +13,7 @@ pub struct Keys {
     pub leaf: PrivateKey,
 }
 
-/// RSA keys are slow to make: each process makes those it asks for, once.
+/// RSA keys are slow to generate: each process generates the required ones once.
 pub fn keys(kind: KeySpec) -> &'static Keys {
     static KEYS: [OnceLock<Keys>; KeySpec::ALL.len()] = [const { OnceLock::new() }; KeySpec::ALL.len()];
     let index = KeySpec::ALL.iter().position(|&other| other == kind).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates made by the openssl command line, so that the judges are tried on what Perennial did not write.
+//! Certificates of the openssl command line, so that the judges are tested independently of Perennial.
 
 #![allow(
     dead_code,
@@ -18,11 +18,11 @@ use tempfile::TempDir;
 
 pub use keys::keys;
 
-/// An instant in the life of every certificate here: 2026-07-01.
+/// A time at which all certificates here are valid: 2026-07-01.
 pub const AT: i64 = 1_782_864_000;
-/// After the end of leaves and before that of CAs: 2028-01-01.
+/// After the expiry of leaves and before that of CAs: 2028-01-01.
 pub const LEAF_EXPIRED: i64 = 1_830_297_600;
-/// Before the start of everything: 2025-01-01.
+/// Before the start of all validities: 2025-01-01.
 pub const TOO_EARLY: i64 = 1_735_689_600;
 
 const FROM: &str = "20260101000000Z";
@@ -46,7 +46,7 @@ const AKI: &str = "\nauthorityKeyIdentifier=keyid";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Rsa,
-    /// RSA 1024, which nobody should use.
+    /// RSA 1024, which is too weak.
     SmallRsa,
     Ec,
     Ed25519,
@@ -105,7 +105,7 @@ impl Workshop {
         it
     }
 
-    /// A self-signed CA that ends when told.
+    /// A self-signed CA with this expiry.
     pub fn ca(&self, name: &str, subject: &str, extensions: &str, until: &str) {
         self.issue(name, subject, name, extensions, (FROM, until));
     }

@@ -1,10 +1,10 @@
-//! A trace of system calls, and the disk as it may be after them.
+//! A trace of system calls, and the possible states of the disk after them.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What a process did that matters to a disk.
+/// A system call that affects a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// Gave bytes of a file to the kernel.
@@ -17,11 +17,11 @@ pub(crate) enum Event {
     Removed { file: String },
     /// Had the directory synchronised.
     SyncedDirectory,
-    /// Said a line to whoever listens.
+    /// Printed a line.
     Said(String),
 }
 
-/// What a disk does with writes that nobody waited for.
+/// What a disk does with unsynchronized writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsynced {
     /// None of them is there.
@@ -32,7 +32,7 @@ pub(crate) enum Unsynced {
     SomeSectors { seed: u64 },
 }
 
-/// Files as they are when everything that was synchronised is there, and what came later.
+/// Files with everything that was synchronized, and the later writes.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     synced: BTreeMap<String, Vec<u8>>,
@@ -43,9 +43,9 @@ pub(crate) struct Disk {
 
 const SECTOR: usize = 512;
 
-/// Reads a trace of `strace -f -y -xx`: what was done to the files of a directory, in the order in which it was done.
+/// Reads a trace of `strace -f -y -xx`: the calls on the files of a directory, in their order.
 ///
-/// A call counts when it returned. Where another thread came between, its beginning and its end are lines of their own.
+/// A call counts when it returns. If another thread interrupted it, its start and its end are separate lines.
 pub(crate) fn read(log: &Path, directory: &Path) -> Vec<Event> {
     let mut begun: BTreeMap<String, String> = BTreeMap::new();
     let mut events = Vec::new();
@@ -84,13 +84,17 @@ fn event(call: &str, directory: &Path) -> Option<Event> {
     let path = String::from_utf8(unescape(path)).ok()?;
     if name == "write" && number == "1" {
         let line = String::from_utf8(unescape(quoted(arguments)?)).ok()?;
-        // The first line is a number, and what the test harness says is nobody's acknowledgement.
+        // The first line is a number; lines of the test harness are no acknowledgements.
         return line.starts_with('w').then_some(Event::Said(line));
     }
     if Path::new(&path) == directory {
         return (name == "fsync").then_some(Event::SyncedDirectory);
     }
     let file = Path::new(&path).strip_prefix(directory).ok()?.to_str()?.to_owned();
+    // What is given up when the disk is full holds nothing.
+    if file.ends_with("-reserve") {
+        return None;
+    }
     let last = || arguments.rsplit(',').next()?.trim().parse::<usize>().ok();
     match name {
         "pwrite64" => Some(Event::Wrote { file, at: last()?, bytes: unescape(quoted(arguments)?) }),
@@ -136,7 +140,7 @@ impl Disk {
     }
 
     pub(crate) fn synced_more_than(&self, file: &str) -> bool {
-        // Once is when it is made.
+        // The first time is its creation.
         self.syncs.get(file).is_some_and(|count| *count > 1)
     }
 
@@ -189,7 +193,7 @@ fn change(files: &mut BTreeMap<String, Vec<u8>>, event: &Event) {
     }
 }
 
-/// A write, sector by sector: a disk writes these whole or not at all.
+/// A write, sector by sector: a disk writes each sector completely or not at all.
 fn sectors(event: &Event) -> Vec<Event> {
     let Event::Wrote { file, at, bytes } = event else { return vec![event.clone()] };
     let mut parts = Vec::new();

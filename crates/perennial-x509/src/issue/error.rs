@@ -1,4 +1,4 @@
-//! Why a certificate cannot be made.
+//! Why a certificate cannot be issued.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::key::KeyError;
 use crate::name::{Name, NameError};
 use crate::random::RandomError;
 
-/// A certificate and a key do not make an issuer.
+/// Why a certificate and a key are not an issuer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerError {
     /// The key is not that of the certificate.
@@ -24,7 +24,7 @@ pub enum IssuerError {
     },
 }
 
-/// A certificate cannot be made as described.
+/// Why a certificate cannot be issued as specified.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
     /// X.509 has no fractions of a second, and rounding would be a decision.
@@ -51,24 +51,24 @@ pub enum IssueError {
         /// The end.
         not_after: Timestamp,
     },
-    /// A certificate never outlives its signer.
+    /// A certificate must not expire after its signer.
     #[error("not_after {not_after} is after that of the signer \"{signer}\", {signer_not_after}")]
     OutlivesSigner {
-        /// The end asked for.
+        /// The requested end.
         not_after: Timestamp,
         /// The subject of the signer.
         signer: Name,
-        /// The end of the signer.
+        /// The end of the signer's validity.
         signer_not_after: Timestamp,
     },
-    /// A certificate never starts before its signer.
+    /// A certificate must not begin before its signer.
     #[error("not_before {not_before} is before that of the signer \"{signer}\", {signer_not_before}")]
     PredatesSigner {
-        /// The start asked for.
+        /// The requested start.
         not_before: Timestamp,
         /// The subject of the signer.
         signer: Name,
-        /// The start of the signer.
+        /// The start of the signer's validity.
         signer_not_before: Timestamp,
     },
     /// The signer's path length leaves no room for another CA.
@@ -77,24 +77,24 @@ pub enum IssueError {
         /// The subject of the signer.
         signer: Name,
     },
-    /// Only CAs are cross-signed.
+    /// Only a CA can be cross-signed.
     #[error("\"{subject}\" is not a CA, so it cannot be cross-signed")]
     NotCa {
         /// The subject.
         subject: Name,
     },
-    /// A cross-certificate without them would be trusted for more than the CA itself.
-    #[error("\"{subject}\" has {found}, which a cross-certificate would not carry on")]
+    /// A cross-certificate would be trusted for more than the CA itself.
+    #[error("\"{subject}\" has {found}, which a cross-certificate would not preserve")]
     Constrained {
         /// The subject of the CA.
         subject: Name,
-        /// What restricts it.
+        /// The restriction.
         found: String,
     },
-    /// A certificate must say who it is about.
+    /// A certificate needs a subject or a name.
     #[error("the certificate has neither a subject nor a host name")]
     Nameless,
-    /// Issued certificates carry the signer's subject, so it must have one.
+    /// Leaves contain the signer's subject, so it must have one.
     #[error("a CA needs a subject")]
     CaWithoutSubject,
     /// The subject cannot be written.
@@ -106,28 +106,28 @@ pub enum IssueError {
         /// The name.
         name: String,
     },
-    /// Not a dotted object identifier.
+    /// The text is not a dotted object identifier.
     #[error("{oid:?} is not an object identifier")]
     ExtensionOid {
-        /// What stands there.
+        /// The text.
         oid: String,
     },
-    /// Verifiers refuse a certificate with the same extension twice.
-    #[error("extension {oid} is asked for, but it is there already or follows from the usage")]
+    /// Verifiers reject a certificate with a repeated extension.
+    #[error("extension {oid} is requested, but is already present or follows from the usage")]
     ExtensionClash {
         /// The dotted object identifier.
         oid: String,
     },
-    /// No serial number.
+    /// The serial number could not be generated.
     #[error(transparent)]
     Random(#[from] RandomError),
-    /// No signature.
+    /// The certificate could not be signed.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Something is too long for DER.
+    /// A part is too long for DER.
     #[error("failed to encode the certificate: {0}")]
     Encode(der::Error),
-    /// What was made cannot be read back, most likely because of an added extension.
-    #[error("the certificate as described would not be readable")]
+    /// The issued certificate cannot be read back, most likely because of an added extension.
+    #[error("the specified certificate would not be readable")]
     Unreadable(#[source] Box<CertificateError>),
 }

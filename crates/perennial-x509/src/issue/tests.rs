@@ -1,4 +1,4 @@
-//! What is made, and what is refused.
+//! Tests of issuing: which certificates are issued, and which are rejected.
 
 use expect_test::expect;
 use perennial_core::key::KeySpec;
@@ -27,7 +27,7 @@ fn describe(certificate: &Certificate) -> String {
 }
 
 #[test]
-fn a_root_says_what_it_is() {
+fn a_root_has_the_extensions_of_a_ca() {
     let key = key("RSA 2048".parse().unwrap());
     let root = self_signed(&spec("root", Usage::Signer), key).unwrap();
     expect![[r#"
@@ -75,7 +75,7 @@ fn a_peer_serves_and_connects() {
 }
 
 #[test]
-fn a_cross_certificate_has_the_other_ca_s_identity() {
+fn a_cross_certificate_has_the_identity_of_the_other_ca() {
     let (old, new) = (Ca::root("old"), Ca::root("new"));
     let cross = cross_sign(&new.certificate, spec("", Usage::Signer).validity, &old.issuer()).unwrap();
     let (facts, other, ours) = (cross.facts(), new.certificate.facts(), old.certificate.facts());
@@ -111,7 +111,7 @@ fn a_cross_certificate_allows_no_more_than_the_ca_itself() {
     check((15, true, None), "ca true pathLen None, usage FlagSet(DigitalSignature | KeyCertSign), extended []");
 
     let refused = |edit: Edit<'_>, found: &str| {
-        let expected = format!("\"CN=other\" has {found}, which a cross-certificate would not carry on");
+        let expected = format!("\"CN=other\" has {found}, which a cross-certificate would not preserve");
         assert_eq!(crossed(edit).unwrap_err().to_string(), expected);
     };
     let client_auth = [0x30, 10, 6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2];
@@ -133,7 +133,7 @@ fn an_issuer_is_a_ca_with_its_own_key() {
 }
 
 #[test]
-fn no_ca_is_put_below_a_signer_that_allows_none() {
+fn a_signer_with_path_length_zero_issues_no_ca() {
     let root = Ca::root("root");
     let limited = with_path_length_zero(&root);
     let issuer = Issuer::new(&limited, &root.key).unwrap();
@@ -147,7 +147,7 @@ fn no_ca_is_put_below_a_signer_that_allows_none() {
     issue(&spec("leaf", Usage::Client), key.public_key(), &issuer).unwrap();
 }
 
-/// Names that x509-cert would sort, and a subject key identifier that we would compute otherwise.
+/// Names that x509-cert would sort, and a subject key identifier that Perennial would compute differently.
 #[test]
 fn an_imported_issuer_is_copied_byte_for_byte() {
     let mut two = spec("root", Usage::Signer);
@@ -183,7 +183,7 @@ fn check_refused(change: impl Fn(&mut CertificateSpec), expected: &str) {
 }
 
 #[test]
-fn an_impossible_validity_is_refused_with_both_instants() {
+fn an_impossible_validity_is_rejected_with_both_instants() {
     check_refused(
         |spec| spec.validity.not_after = at("2031-01-01T00:00:00Z"),
         "not_after 2031-01-01T00:00:00Z is after that of the signer \"CN=root\", 2030-12-31T23:59:59Z",
@@ -207,7 +207,7 @@ fn an_impossible_validity_is_refused_with_both_instants() {
 }
 
 #[test]
-fn bad_names_and_extensions_are_refused() {
+fn invalid_names_and_extensions_are_rejected() {
     check_refused(
         |spec| spec.hosts.push(Host::Dns(String::new())),
         "DNS name \"\" is empty or has characters other than visible ASCII",
@@ -221,7 +221,7 @@ fn bad_names_and_extensions_are_refused() {
     for clash in ["2.5.29.19", "1.2.3.4"] {
         check_refused(
             |spec| spec.extensions = vec![extension("1.2.3.4"), extension(clash)],
-            &format!("extension {clash} is asked for, but it is there already or follows from the usage"),
+            &format!("extension {clash} is requested, but is already present or follows from the usage"),
         );
     }
     check_refused(
@@ -235,7 +235,7 @@ fn bad_names_and_extensions_are_refused() {
 }
 
 #[test]
-fn further_extensions_are_kept_as_they_are() {
+fn additional_extensions_are_unchanged() {
     let root = Ca::root("root");
     let mut spec = spec("leaf", Usage::Serving);
     spec.extensions = vec![Extension { oid: "1.2.3.4".to_owned(), critical: true, value: vec![4, 1, 7] }];
@@ -244,7 +244,7 @@ fn further_extensions_are_kept_as_they_are() {
     assert!(hex(leaf.der()).contains("06032a03040101ff0403040107"), "{}", hex(leaf.der()));
 }
 
-/// SubjectAltName is 2.5.29.17; critical is the BOOLEAN TRUE behind it.
+/// SubjectAltName is 2.5.29.17; critical is the BOOLEAN TRUE after it.
 #[test]
 fn alternative_names_are_critical_only_without_a_subject() {
     let root = Ca::root("root");
@@ -270,7 +270,7 @@ fn times_are_utc_time_through_2049_and_generalized_time_after() {
 }
 
 #[test]
-fn the_issuer_s_key_chooses_the_signature_algorithm() {
+fn the_key_of_the_issuer_decides_the_signature_algorithm() {
     for issuer_kind in KeySpec::ALL {
         let root = self_signed(&spec("root", Usage::Signer), key(issuer_kind)).unwrap();
         let issuer = Issuer::new(&root, key(issuer_kind)).unwrap();
@@ -287,7 +287,7 @@ fn the_issuer_s_key_chooses_the_signature_algorithm() {
 #[test]
 fn a_kept_subject_is_kept_byte_for_byte() {
     let root = Ca::root("root");
-    // A name that we would write otherwise: UTF-8 where printable characters would do.
+    // A name that Perennial would write differently: UTF-8 for printable characters.
     let attribute = tlv(0x30, &[&[6, 3, 0x55, 4, 3], &tlv(0x0c, &[b"plain"])]);
     let name = tlv(0x30, &[&tlv(0x31, &[&attribute])]);
     let kept = CertificateSpec { subject: SubjectSpec::Kept(name.clone()), ..spec("", Usage::Client) };
@@ -298,9 +298,9 @@ fn a_kept_subject_is_kept_byte_for_byte() {
     assert!(matches!(issue(&garbled, fresh_key().public_key(), &root.issuer()), Err(IssueError::Subject(_))));
 }
 
-/// An RSA key may also encipher the key of a session; an ECDSA key cannot.
+/// An RSA key may also encipher a session key; an ECDSA key cannot.
 #[test]
-fn the_key_decides_what_it_may_be_used_for_and_the_issuer_is_named_by_its_key() {
+fn key_usage_follows_the_key_and_the_authority_key_id_is_the_issuers() {
     for issuer_kind in KeySpec::ALL {
         let root = self_signed(&spec("root", Usage::Signer), key(issuer_kind)).unwrap();
         let issuer = Issuer::new(&root, key(issuer_kind)).unwrap();

@@ -1,4 +1,4 @@
-//! Why a certificate is not accepted: which certificate, and what is wrong with it.
+//! Why a certificate is rejected: the certificate with the problem, and the problem.
 
 use jiff::Timestamp;
 use perennial_core::spec::Host;
@@ -7,26 +7,26 @@ use crate::certificate::Certificate;
 use crate::conformance::{Irregularity, Restriction};
 use crate::name::Name;
 
-/// The certificate is not accepted. Of all dead ends, this is the one that came closest.
+/// The certificate is rejected. Of all rejected paths, this names the one that came closest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("certificate \"{subject}\" (serial {serial}): {problem}")]
 pub struct VerifyError {
-    /// The subject of the certificate that is the problem.
+    /// The subject of the certificate with the problem.
     pub subject: Name,
     /// Its serial number.
     pub serial: String,
-    /// How many certificates of the path were good before it: 0 is the leaf.
+    /// The number of certificates of the path before it: 0 for the leaf.
     pub depth: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is wrong with a certificate, or with what follows it.
+/// The problem of a certificate, or of the path after it.
 ///
-/// The later a variant stands, the closer the path was to being accepted.
+/// Later variants were closer to being accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Nobody known has the issuer's name.
+    /// No known certificate has the issuer's name.
     #[error("no issuer \"{issuer}\" found{}", key_id(authority_key_id))]
     NoIssuer {
         /// The issuer it names.
@@ -35,7 +35,9 @@ pub enum Problem {
         authority_key_id: Option<String>,
     },
     /// The only issuers with that name have another key.
-    #[error("it was signed by the key {authority_key_id} of \"{issuer}\", but the only ones of that name have {found}")]
+    #[error(
+        "it names the key {authority_key_id} of the issuer \"{issuer}\", but the known certificates with this subject have the key {found}"
+    )]
     OtherIssuerKey {
         /// The issuer it names.
         issuer: Name,
@@ -44,7 +46,7 @@ pub enum Problem {
         /// The key identifier of the candidate.
         found: Box<str>,
     },
-    /// The candidate did not make the signature.
+    /// The candidate did not sign it.
     #[error("its signature ({algorithm}) was not made with the key of \"{issuer}\"")]
     Signature {
         /// The issuer it names.
@@ -52,16 +54,16 @@ pub enum Problem {
         /// How it says to be signed.
         algorithm: String,
     },
-    /// It does not name the key that signed it, and OpenSSL does not guess.
+    /// It does not name the key of its signer, and OpenSSL does not guess.
     #[error("it has no authority key identifier, which every certificate below another must have")]
     NoAuthorityKeyId,
-    /// The path would be longer than any that Perennial makes.
+    /// The path would be longer than any of Perennial's.
     #[error("the path is longer than {limit} certificates")]
     TooLong {
         /// The limit.
         limit: usize,
     },
-    /// An issuer is no CA.
+    /// An issuer is not a CA.
     #[error("it signed a certificate, but is not a CA")]
     NotCa,
     /// An issuer's key usage lacks keyCertSign.
@@ -75,7 +77,7 @@ pub enum Problem {
         /// The number of CAs below it, self-issued ones included.
         found: usize,
     },
-    /// An extension that must be understood.
+    /// A critical extension that Perennial does not know.
     #[error("it has the unknown critical extension {oid}")]
     UnknownCritical {
         /// The dotted object identifier.
@@ -84,16 +86,16 @@ pub enum Problem {
     /// An extension that is not evaluated.
     #[error("it is restricted by {by}, and that is not evaluated")]
     Restricted {
-        /// What restricts it.
+        /// The restriction.
         by: Restriction,
     },
-    /// Only version 3 has the extensions that say what a certificate is for.
+    /// Only version 3 has extensions.
     #[error("it is of version {version}, accepted is 3")]
     Version {
         /// Its version.
         version: u8,
     },
-    /// A shape that strict verifiers refuse.
+    /// A shape that strict verifiers reject.
     #[error(transparent)]
     Irregular(#[from] Irregularity),
     /// A weak or uncommon key.
@@ -102,7 +104,7 @@ pub enum Problem {
         /// The kind of the key.
         found: String,
     },
-    /// A CA is shown as a server or client.
+    /// A CA is presented as a server or client.
     #[error("it is a CA, which is not accepted as a server or client")]
     CaAsLeaf,
     /// The wrong extended key usage.
@@ -117,28 +119,28 @@ pub enum Problem {
     /// The name is missing.
     #[error("it is not for {wanted}, but for {}", names(found))]
     Name {
-        /// The name asked for.
+        /// The required name.
         wanted: Host,
-        /// The names it has.
+        /// The names in the certificate.
         found: Vec<Host>,
     },
-    /// It starts later.
+    /// Its validity has not begun.
     #[error("it is not valid at {at}, only from {not_before} on")]
     NotYetValid {
-        /// Its first second.
+        /// The first second of its validity.
         not_before: Timestamp,
-        /// The instant asked for.
+        /// The time of verification.
         at: Timestamp,
     },
-    /// It has ended.
+    /// It has expired.
     #[error("it expired at {not_after}, before {at}")]
     Expired {
-        /// Its last second.
+        /// The last second of its validity.
         not_after: Timestamp,
-        /// The instant asked for.
+        /// The time of verification.
         at: Timestamp,
     },
-    /// The certificates are made to keep verifiers busy.
+    /// The certificates are designed to keep verifiers busy.
     #[error("no path found within {limit} attempts")]
     TooComplex {
         /// The limit.
@@ -152,9 +154,9 @@ impl VerifyError {
         VerifyError { subject: facts.subject.clone(), serial: facts.serial.clone(), depth, problem }
     }
 
-    /// Whether this says more than `other` about why there is no path.
+    /// Returns true if this explains better than `other` why there is no path.
     pub(crate) fn is_closer_than(&self, other: &VerifyError) -> bool {
-        // Having given up means that the others are not the whole story.
+        // After the search was stopped, the other problems are incomplete.
         let closeness = |error: &VerifyError| {
             (matches!(error.problem, Problem::TooComplex { .. }), error.depth, error.problem.rank())
         };

@@ -1,8 +1,8 @@
-//! Whether a certificate is for a name: only its alternative names count, never the CN.
+//! Checks if a certificate is valid for a name. Only alternative names count, never the CN.
 
 use perennial_core::spec::Host;
 
-/// Whether one of `names` covers `wanted`.
+/// True if one of `names` covers `wanted`.
 pub(crate) fn covers(names: &[Host], wanted: &Host) -> bool {
     names.iter().any(|name| match (name, wanted) {
         (Host::Ip(has), Host::Ip(wants)) => has == wants,
@@ -11,10 +11,11 @@ pub(crate) fn covers(names: &[Host], wanted: &Host) -> bool {
     })
 }
 
-/// A `*` stands for exactly one whole label, and only for the first of three or more, as OpenSSL and GnuTLS ask for.
+/// True if the pattern covers the name. A `*` stands for exactly one whole label, the first of three or more.
 ///
-/// A trailing dot is not taken off, neither here nor in OpenSSL. Nobody dials a pattern; it is covered by itself,
-/// for those who ask whether a certificate has it.
+/// OpenSSL and GnuTLS have the same requirement for `*`. Like OpenSSL, the function does not remove a trailing dot.
+/// Clients do not connect to a pattern; a pattern covers itself, so that a caller can check if a certificate has this
+/// pattern.
 fn dns_covers(pattern: &str, name: &str) -> bool {
     if name.is_empty() || name.ends_with('.') {
         return false;
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_covered_as_rfc_6125_says() {
+    fn names_match_by_rfc_6125() {
         let check = |has: &str, wanted: &str, covered: bool| {
             assert_eq!(covers(&[Host::parse(has)], &Host::parse(wanted)), covered, "{has} for {wanted}");
         };

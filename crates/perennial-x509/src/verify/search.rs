@@ -1,4 +1,4 @@
-//! The search for a path: depth first over every candidate issuer, anchors before intermediates.
+//! The path search: depth first over all candidate issuers, anchors before intermediates.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use crate::asn1;
 use crate::certificate::Certificate;
 use crate::facts::{Facts, KeyUsages};
 
-/// One question being answered.
+/// A running search.
 pub(crate) struct Search<'q, 'a> {
     question: &'q Verification<'a>,
-    /// Verdicts on signatures, by the fingerprints of child and issuer: a path is tried in many combinations.
+    /// The results of signature checks, by the fingerprints of child and issuer: a path is tried in many combinations.
     verdicts: HashMap<([u8; 32], [u8; 32]), bool>,
     steps: usize,
-    /// The dead end that came closest.
+    /// The rejected path that came closest.
     closest: Option<VerifyError>,
 }
 
@@ -32,7 +32,8 @@ impl<'q, 'a> Search<'q, 'a> {
         let is_own_anchor = self.question.anchors.contains(leaf) && leaf.facts().is_self_issued();
         let is_own_anchor = is_own_anchor && leaf.is_signed_with_key_of(leaf);
         let irregularities = &leaf.facts().irregularities;
-        if let Some(&found) = irregularities.iter().find(|it| !is_own_anchor || !it.is_spared_in_own_anchor()) {
+        if let Some(&found) = irregularities.iter().find(|it| !is_own_anchor || !it.is_ignored_in_self_signed_anchor())
+        {
             return Err(VerifyError::new(leaf, 0, found.into()));
         }
         if is_own_anchor || self.extend(&mut certificates) {
@@ -41,7 +42,7 @@ impl<'q, 'a> Search<'q, 'a> {
         Err(self.closest.unwrap_or_else(|| VerifyError::new(leaf, 0, no_issuer(leaf.facts()))))
     }
 
-    /// Whether `path` can be continued to an anchor; then it is.
+    /// Extends `path` to an anchor, if possible. Returns whether it was.
     fn extend(&mut self, path: &mut Vec<&'a Certificate>) -> bool {
         let question = self.question;
         let (depth, child) = (path.len() - 1, path[path.len() - 1]);
@@ -57,7 +58,7 @@ impl<'q, 'a> Search<'q, 'a> {
                 self.note(VerifyError::new(path[0], 0, Problem::TooComplex { limit: MAX_SIGNATURES }));
                 return false;
             }
-            // What the child says about its signer is the child's problem, the rest the candidate's.
+            // A mismatch of the authority key identifier is the child's problem, the rest is the candidate's.
             if let Some(problem) = self.problem_between(child, candidate) {
                 self.note(VerifyError::new(child, depth, problem));
                 continue;
@@ -157,7 +158,7 @@ impl<'q, 'a> Search<'q, 'a> {
         if at < facts.validity.not_before {
             return Some(Problem::NotYetValid { not_before: facts.validity.not_before, at });
         }
-        // A fraction of a second later is too late, as for Go.
+        // A fraction of a second later counts as expired, as in Go.
         (facts.validity.not_after < at).then_some(Problem::Expired { not_after: facts.validity.not_after, at })
     }
 
@@ -168,7 +169,7 @@ impl<'q, 'a> Search<'q, 'a> {
     }
 }
 
-/// Where the child names a key or a serial number of its issuer, the candidate must not have another.
+/// If the child names a key or a serial number of its issuer, the candidate must have the same.
 pub(crate) fn key_ids_agree(child: &Certificate, issuer: &Certificate) -> bool {
     let (child, issuer) = (child.facts(), issuer.facts());
     let same_key = match (&child.authority_key_id, &issuer.subject_key_id) {
@@ -178,7 +179,7 @@ pub(crate) fn key_ids_agree(child: &Certificate, issuer: &Certificate) -> bool {
     same_key && child.authority_serial.as_ref().is_none_or(|serial| *serial == issuer.serial)
 }
 
-/// The same name and key again makes a loop, also by way of another certificate for them.
+/// The same name and key on a path are a loop, also with another certificate.
 fn is_same_ca(one: &Certificate, other: &Certificate) -> bool {
     one.facts().subject == other.facts().subject && one.facts().public_key.is_same_key(&other.facts().public_key)
 }
@@ -190,11 +191,11 @@ fn no_issuer(facts: &Facts) -> Problem {
     }
 }
 
-/// Certificates of a path, leaf and anchor included: Java and webpki follow no more than six CAs between them.
+/// Certificates of a path, leaf and anchor included: Java and webpki allow at most six CAs between them.
 const MAX_LENGTH: usize = 8;
 
-/// Signatures checked per question: about 70 ms at worst. A bundle has a handful of CAs per name.
+/// Signature checks per verification: about 70 ms at worst. A bundle has a handful of CAs per name.
 const MAX_SIGNATURES: usize = 200;
 
-/// Candidates looked at per question; with verdicts remembered, each is cheap.
+/// Candidates per verification; with cached signature checks, each is cheap.
 const MAX_STEPS: usize = 10_000;

@@ -1,4 +1,4 @@
-//! Small PKIs in words, and who accepts what.
+//! Small PKIs as text, and what the verifier accepts.
 
 use der::asn1::AnyRef;
 use perennial_core::policy::Usage;
@@ -14,7 +14,7 @@ fn server(name: &str) -> Purpose {
     Purpose::Server { name: Some(Host::parse(name)) }
 }
 
-/// The subjects of the path, or the error.
+/// Returns the subjects of the path, or the error.
 fn ask(
     leaf: &Certificate,
     intermediates: &[&Certificate],
@@ -52,7 +52,7 @@ fn a_chain_is_accepted_for_its_purpose_and_names_only() {
 }
 
 #[test]
-fn every_certificate_of_the_path_must_be_valid_the_anchor_too() {
+fn every_certificate_of_a_path_must_be_valid_including_the_anchor() {
     let within = |not_before: &str, not_after: &str| validity(not_before, not_after);
     let with = |spec: CertificateSpec, validity: Validity| CertificateSpec { validity, ..spec };
     let root = Ca::root_of(&with(spec("root", Usage::Signer), within("2030-01-01T00:00:00Z", "2030-09-30T23:59:59Z")));
@@ -71,7 +71,7 @@ fn every_certificate_of_the_path_must_be_valid_the_anchor_too() {
     check("2030-08-31T23:59:59Z", "leaf < root");
     check("2030-09-01T00:00:00Z", "CN=leaf: it expired at 2030-08-31T23:59:59Z, before 2030-09-01T00:00:00Z");
 
-    // A cross-certificate that ended before its own root did.
+    // A cross-certificate that expired before its own root.
     let other = Ca::root("other");
     let cross = cross_sign(&other.certificate, within("2030-01-01T00:00:00Z", "2030-03-31T23:59:59Z"), &root.issuer());
     let cross = cross.unwrap();
@@ -119,7 +119,7 @@ fn a_path_has_a_validity() {
 }
 
 #[test]
-fn a_stranger_is_refused_and_the_error_says_who_is_missing() {
+fn an_untrusted_leaf_is_rejected_and_the_error_names_the_missing_issuer() {
     let (root, stranger) = (Ca::root("root"), Ca::root("stranger"));
     let leaf = root.leaf("leaf", Usage::Client);
     let refused = ask(&leaf, &[], &[&stranger.certificate], NOW, &Purpose::Client);
@@ -127,14 +127,14 @@ fn a_stranger_is_refused_and_the_error_says_who_is_missing() {
     assert!(ask(&leaf, &[], &[], NOW, &Purpose::Client).contains("no issuer"));
     let namesake = Ca::root("root");
     let refused = ask(&leaf, &[], &[&namesake.certificate], NOW, &Purpose::Client);
-    assert!(refused.contains("but the only ones of that name have"), "{refused}");
+    assert!(refused.contains("but the known certificates with this subject have the key"), "{refused}");
     let both = [&namesake.certificate, &root.certificate];
     assert_eq!(ask(&leaf, &[], &both, NOW, &Purpose::Client), "leaf < root");
     assert!(signed_by(&leaf, &root.certificate) && !signed_by(&leaf, &namesake.certificate));
 }
 
 #[test]
-fn a_signature_is_checked_also_where_identifiers_agree() {
+fn a_signature_is_checked_even_if_key_identifiers_match() {
     let root = Ca::root("root");
     let leaf = root.leaf("leaf", Usage::Client);
     let serial = leaf.der().windows(2).position(|window| window == [2, 16]).unwrap() + 10;
@@ -152,7 +152,7 @@ fn a_signature_is_checked_also_where_identifiers_agree() {
 }
 
 #[test]
-fn a_self_signed_leaf_is_its_own_anchor_an_issued_one_is_not() {
+fn only_a_self_signed_leaf_is_its_own_anchor() {
     let root = Ca::root("root");
     let own = self_signed(&spec("own", Usage::Serving), &fresh_key()).unwrap();
     assert_eq!(ask(&own, &[], &[&own], NOW, &server("localhost")), "own");
@@ -177,7 +177,7 @@ fn an_intermediate_in_a_bundle_is_an_anchor() {
 
 #[test]
 fn only_cas_sign() {
-    // A leaf is made to look like an issuer by signing with its key under its name.
+    // A leaf that poses as an issuer: its key signs a certificate under its name.
     let root = Ca::root("root");
     let key = fresh_key();
     let impostor = root.issue(&spec("impostor", Usage::Client), &key);
@@ -197,7 +197,7 @@ fn only_cas_sign() {
 fn an_anchor_without_key_cert_sign_signs_nothing() {
     let root = Ca::root("root");
     let leaf = root.leaf("leaf", Usage::Client);
-    // digitalSignature + keyCertSign becomes digitalSignature + nonRepudiation; nobody checks an anchor's signature.
+    // digitalSignature + keyCertSign becomes digitalSignature + nonRepudiation; an anchor's signature is not checked.
     let anchor = rewritten(&root.certificate, &[3, 2, 2, 0x84], &[3, 2, 6, 0xc0]);
     assert_eq!(
         ask(&leaf, &[], &[&anchor], NOW, &Purpose::Client),
@@ -206,7 +206,7 @@ fn an_anchor_without_key_cert_sign_signs_nothing() {
 }
 
 #[test]
-fn the_path_length_counts_cas_self_issued_ones_too() {
+fn the_path_length_counts_all_cas_including_self_issued_ones() {
     let root = Ca::root("root");
     let anchor = with_path_length_zero(&root);
     let middle = root.intermediate("middle");
@@ -224,7 +224,7 @@ fn the_path_length_counts_cas_self_issued_ones_too() {
 }
 
 #[test]
-fn the_key_usage_of_a_leaf_fits_its_purpose() {
+fn the_key_usage_of_a_leaf_must_fit_its_purpose() {
     let root = Ca::root("root");
     let (encipherment, agreement) = ([3, 2, 5, 0x20], [3, 2, 3, 8]);
     for usage in [encipherment, agreement] {
@@ -238,7 +238,7 @@ fn the_key_usage_of_a_leaf_fits_its_purpose() {
 }
 
 #[test]
-fn a_ca_is_no_leaf_but_has_a_path() {
+fn a_ca_is_not_accepted_as_a_leaf_but_has_a_path() {
     let root = Ca::root("root");
     let middle = root.intermediate("middle");
     for (ca, path) in [(&middle, "middle < root"), (&root, "root")] {
@@ -254,7 +254,7 @@ fn a_ca_is_no_leaf_but_has_a_path() {
 }
 
 #[test]
-fn any_extended_key_usage_is_no_purpose() {
+fn any_extended_key_usage_does_not_count_as_a_purpose() {
     let root = Ca::root("root");
     let any = [0x30, 6, 6, 4, 0x55, 0x1d, 37, 0];
     let leaf = reshaped(&root.leaf("leaf", Usage::Peer), &root.key, (37, false, Some(&any)));
@@ -266,9 +266,9 @@ fn any_extended_key_usage_is_no_purpose() {
     check(&Purpose::Any, "leaf < root");
 }
 
-/// Each with one extension removed or exchanged, by its number below 2.5.29.
+/// Each has one extension removed or replaced, by its number below 2.5.29.
 #[test]
-fn what_strict_verifiers_refuse_is_refused_in_leaf_and_ca() {
+fn irregular_leaves_and_cas_are_rejected() {
     let root = Ca::root("root");
     let check_leaf = |edit: Edit<'_>, expected: &str| {
         let leaf = root.leaf("leaf", Usage::Client);
@@ -292,17 +292,17 @@ fn what_strict_verifiers_refuse_is_refused_in_leaf_and_ca() {
         let anchor = reshaped(&root.certificate, &root.key, edit);
         let leaf = root.leaf("leaf", Usage::Client);
         assert_eq!(ask(&leaf, &[], &[&anchor], NOW, &Purpose::Client), format!("CN=root: {expected}"));
-        // A certificate that nobody issued is spared.
+        // A self-signed certificate is exempt.
         assert_eq!(ask(&anchor, &[], &[&anchor], NOW, &Purpose::Any), "root");
     };
     check_ca((14, false, None), "it is a CA without a subject key identifier");
     check_ca((15, true, None), "it is a CA without a key usage");
     let is_ca = [0x30, 3, 1, 1, 0xff];
-    check_ca((19, false, Some(&is_ca)), "it is a CA, so its basic constraints had to be critical");
+    check_ca((19, false, Some(&is_ca)), "it is a CA, so its basic constraints must be critical");
 }
 
 #[test]
-fn a_self_signed_leaf_is_spared_only_what_is_about_cas() {
+fn a_self_signed_leaf_is_exempt_only_from_checks_of_cas() {
     let key = fresh_key();
     let own = self_signed(&spec("own", Usage::Client), &key).unwrap();
     let check = |edit: Edit<'_>, expected: &str| {
@@ -319,7 +319,7 @@ fn a_self_signed_leaf_is_spared_only_what_is_about_cas() {
 }
 
 #[test]
-fn names_that_strict_verifiers_refuse_are_refused() {
+fn irregular_names_are_rejected() {
     let root = Ca::root("root");
     let nameless = root.leaf("", Usage::Serving);
     let check = |leaf: &Certificate, expected: &str| {
@@ -329,13 +329,13 @@ fn names_that_strict_verifiers_refuse_are_refused() {
     let localhost = [&[0x30, 11, 0x82, 9][..], b"localhost"].concat();
     check(
         &reshaped(&nameless, &root.key, (17, false, Some(&localhost))),
-        ": it has no subject, so its alternative names had to be critical",
+        ": it has no subject, so its alternative names must be critical",
     );
     check(&reshaped(&nameless, &root.key, (17, true, None)), ": it has no subject");
 }
 
 #[test]
-fn a_certificate_without_extensions_is_of_version_one_and_refused() {
+fn a_version_one_certificate_is_rejected() {
     let key = fresh_key();
     let own = self_signed(&spec("own", Usage::Client), &key).unwrap();
     // The signed part without its first element, the version, and without its last, the extensions.
@@ -351,7 +351,7 @@ fn a_certificate_without_extensions_is_of_version_one_and_refused() {
 }
 
 #[test]
-fn weak_and_uncommon_keys_are_refused_anywhere() {
+fn weak_and_uncommon_keys_are_rejected_at_every_position() {
     let root = Ca::root("root");
     let certified = |spki: &[u8]| {
         let key = PublicKey::from_spki_der(spki).unwrap();
@@ -385,7 +385,7 @@ fn weak_and_uncommon_keys_are_refused_anywhere() {
 }
 
 #[test]
-fn critical_extensions_must_be_understood() {
+fn unknown_critical_extensions_are_rejected() {
     let with = |oid: &str, critical| {
         let mut spec = spec("root", Usage::Signer);
         spec.extensions = vec![Extension { oid: oid.to_owned(), critical, value: vec![0x30, 0] }];
@@ -408,7 +408,7 @@ fn critical_extensions_must_be_understood() {
 }
 
 #[test]
-fn cross_certificates_join_two_worlds_without_loops() {
+fn cross_certificates_connect_two_pkis_without_loops() {
     let (old, new) = (Ca::root("old"), Ca::root("new"));
     let all = validity("2030-01-01T00:00:00Z", "2030-12-31T23:59:59Z");
     let new_by_old = cross_sign(&new.certificate, all, &old.issuer()).unwrap();
@@ -440,7 +440,7 @@ fn a_path_has_at_most_eight_certificates() {
 }
 
 #[test]
-fn a_thicket_of_cross_certificates_ends_with_an_answer() {
+fn a_search_through_many_cross_certificates_is_limited() {
     // Seven CAs that all signed one another, several times: factorially many paths, none to the anchor.
     let cas: Vec<_> = (0..7).map(|number| Ca::root(&format!("ca {number}"))).collect();
     let all = validity("2030-01-01T00:00:00Z", "2030-12-31T23:59:59Z");

@@ -1,5 +1,5 @@
-//! `perennial certs`: the certificates of a cluster. `--catalog`: which certificates, bundles and edges there are, and which keys
-//! a policy gives them.
+//! `perennial certs`: lists the certificates of a cluster. `--catalog`: lists the certificates, bundles and edges of the catalog, and the
+//! keys that a policy chooses.
 
 mod live;
 mod page;
@@ -25,45 +25,45 @@ use crate::talk;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial certs                                  the cluster of the current kubectl context\n  \
-    perennial certs aggregator-client -o yaml        everything about one\n  \
-    perennial certs shop/web-tls                     that of a Service, by its Secret\n  \
+    perennial certs aggregator-client -o yaml        one certificate, with all fields\n  \
+    perennial certs shop/web-tls                     the certificate of a Service, by its Secret\n  \
     perennial certs -o json | jq -r '.items[] | select(.compliant | not) | .secret'\n  \
     perennial certs --catalog\n  \
-    perennial certs --catalog csr-signer-ca          one certificate, and who depends on it\n  \
-    perennial certs --catalog --policy pki.yaml      which key each certificate gets under a policy\n  \
-    perennial certs --graph svg > trust.svg          who verifies what, with which trust\n  \
+    perennial certs --catalog csr-signer-ca          one certificate, and the edges that depend on it\n  \
+    perennial certs --catalog --policy pki.yaml      the key of each certificate under a policy\n  \
+    perennial certs --graph svg > trust.svg          which verifier accepts which certificate\n  \
     perennial certs --catalog -o json | jq -r '.items[] | select(.wellKnown) | .name'\n\n\
-    A name is that of a certificate or of a row of the catalog, or that of a Secret as namespace/name.\n\n\
+    NAME is a certificate or a row of the catalog, or a Secret as namespace/name.\n\n\
     Exit codes:\n  \
-    0   done\n  \
-    1   failed, or nothing is called so\n  \
+    0   success\n  \
+    1   failure, or unknown name\n  \
     2   wrong usage")]
 pub(crate) struct Args {
-    /// Only this one: a certificate, a row of the catalog, or a Secret as namespace/name. With --catalog also the bundles it is
-    /// trusted through, and the edges that depend on it
+    /// List only this certificate: a name or a row of the catalog, or a Secret as namespace/name. With --catalog also the bundles with its
+    /// signer, and the edges that depend on it
     #[arg(value_name = "NAME", conflicts_with = "graph")]
     name: Option<String>,
 
-    /// List what the catalog knows, without a cluster
+    /// List the catalog, without a cluster
     #[arg(long)]
     catalog: bool,
 
-    /// Draw who verifies what with which trust, in DOT or SVG
+    /// Draw which verifier accepts which certificate with which bundle, as DOT or SVG
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["output", "policy"])]
     graph: Option<GraphFormat>,
 
-    /// Draw the installation's own trust instead of the running cluster's
+    /// Draw the graph of the installation instead of the running cluster
     #[arg(long, requires = "graph")]
     day1: bool,
 
-    /// A PKI resource (YAML or JSON): show which key each certificate gets, and from which level
+    /// A PKI resource (YAML or JSON): show the key of each certificate, and the level that chooses it
     #[arg(long, value_name = "FILE", requires = "catalog")]
     policy: Option<PathBuf>,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -83,7 +83,7 @@ enum GraphFormat {
     Svg,
 }
 
-/// Prints the catalog.
+/// Prints the certificates of the cluster, the catalog or the graph.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     if let Some(format) = args.graph {
         let graph = Graph::of(catalog(), if args.day1 { Day::One } else { Day::Two });
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let policy = args.policy.as_deref().map(read_policy).transpose()?;
     if let Some(policy) = &policy {
-        talk::line(format_args!("what never rotates keeps the key of its first day, whatever the policy says"));
+        talk::line(format_args!("certificates that never rotate keep the key of the installation"));
         for warning in view::warnings(&view, policy) {
             talk::line(format_args!("warning: {warning}"));
         }
@@ -118,9 +118,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn read_policy(path: &Path) -> anyhow::Result<Policy> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("failed to read the policy {}", path.display()))?;
-    let (_, policy) = perennial_api::pki::parse(&text).with_context(|| format!("{} is refused", path.display()))?;
+    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read policy {}", path.display()))?;
+    let (_, policy) = perennial_api::pki::parse(&text).with_context(|| format!("cannot use {}", path.display()))?;
     Ok(policy)
 }
 

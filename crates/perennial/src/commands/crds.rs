@@ -9,34 +9,33 @@ use crate::install::staging::replace_file;
 
 /// Print the CustomResourceDefinitions that Perennial needs
 ///
-/// PKI decides about keys. The others are kinds of OpenShift that Perennial reads or writes, trimmed to that, for a
-/// cluster that is not OpenShift.
+/// The PKI resource chooses keys. The others are kinds of OpenShift, with only the fields that Perennial reads or writes,
+/// for clusters that are not OpenShift.
 ///
-/// Give them to `kubectl create`, not to `kubectl apply`. On OpenShift, and wherever an operator of OpenShift was
-/// installed, kinds have definitions already, which know more than ours and belong to somebody else. `create` refuses
-/// what exists, leaves it as it is, and goes on with the rest; in the end it fails if it refused something. `apply`
-/// would overwrite it.
+/// Use `kubectl create`, not `kubectl apply`. OpenShift, and clusters with an operator of OpenShift, have their own, more
+/// complete definitions. `create` leaves existing definitions unchanged, creates the others, and fails at the end if a
+/// definition exists. `apply` would overwrite them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
-    perennial crds | kubectl create -f -       create what is absent\n  \
-    perennial crds pki | kubectl create -f -   only this one\n  \
-    perennial crds featuregate network         print some\n  \
-    perennial crds --out deploy/crds           a file for each\n\n\
+    perennial crds | kubectl create -f -       create all absent definitions\n  \
+    perennial crds pki | kubectl create -f -   create one definition\n  \
+    perennial crds featuregate network         print two definitions\n  \
+    perennial crds --out deploy/crds           write one file for each\n\n\
     Exit codes:\n  \
-    0   done\n  \
-    1   failed\n  \
-    2   wrong usage, or there is none of this name")]
+    0   success\n  \
+    1   failure\n  \
+    2   wrong usage, or unknown name")]
 pub(crate) struct Args {
-    /// Which ones: a kind, a singular, plural or short name, or a full name such as pkis.config.openshift.io
+    /// A kind, a singular, plural or short name, or a full name such as pkis.config.openshift.io [default: all]
     #[arg(value_name = "NAME", value_parser = full_name)]
     names: Vec<String>,
 
-    /// Write a file for each into this directory, which exists, instead of printing
+    /// Write one file for each definition to this existing directory instead of printing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// Prints them as YAML, or writes them.
+/// Prints the definitions as YAML, or writes them to files.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut chosen = crds();
     chosen
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The full name of the definition that is called so, as kubectl would understand it.
+/// Returns the full name of a definition, found by any name that kubectl accepts.
 fn full_name(called: &str) -> Result<String, String> {
     let called = called.to_lowercase();
     let mut plurals = Vec::new();
@@ -64,7 +63,7 @@ fn full_name(called: &str) -> Result<String, String> {
         }
         plurals.push(names.plural);
     }
-    Err(format!("there is none of this name; there are {}", plurals.join(", ")))
+    Err(format!("unknown definition; accepted are {}", plurals.join(", ")))
 }
 
 #[cfg(test)]
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_has_the_names_that_kubectl_knows() {
+    fn a_definition_is_found_by_every_name_that_kubectl_accepts() {
         for called in ["pki", "PKI", "pkis", "pkis.config.openshift.io"] {
             assert_eq!(full_name(called).unwrap(), "pkis.config.openshift.io");
         }

@@ -1,18 +1,19 @@
-//! `perennial explain NAME`: everything about one certificate: its key, its life, what it waits for, who
-//! verifies it.
+//! `perennial explain NAME`: shows one certificate: its key, validity, next rotation, wait and verifiers.
+
+mod injected;
 
 use std::io::{self, Write};
 
 use jiff::Timestamp;
+use perennial_core::catalog::index::{copy_slot, identity};
 use perennial_core::catalog::{Catalog, Custody, Instance, Row, Succession};
 use perennial_core::inventory::next_rotation;
 use perennial_core::plan::{Pending, Planner, Report, Scope};
-use perennial_core::policy::{Policy, PolicySource};
-use perennial_core::rules::{Observed, SecretState, Timing};
-use perennial_core::snapshot::{Slot, Snapshot};
+use perennial_core::policy::{Policy, PolicySource, Usage};
+use perennial_core::rules::Timing;
+use perennial_core::snapshot::{Observed, SecretState, Slot, Snapshot};
 use perennial_core::trust::{CertificateFacts, Principal};
 use perennial_core::verify::{Checked, State, verify};
-use perennial_core::wiring::{copy_slot, identity};
 
 use crate::commands::names::{Subject, find};
 use crate::commands::{plan, verify as matrix};
@@ -20,16 +21,17 @@ use crate::snapshot::From;
 use crate::span;
 use crate::table::{Table, labelled, section};
 
-/// Explain one certificate: which key it gets, when it rotates and why, what it waits for, who verifies it
+/// Explain one certificate: its key, its next rotation and the reason, what it waits for, and which processes verify it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial explain csr-signer --from snapshot.json        a row of the catalog\n  \
-    perennial explain etcd-server --from snapshot.json       a certificate, as policies call it\n  \
-    perennial explain shop/web-0-tls --from snapshot.json    an object: a Secret or a ConfigMap\n\n\
+    perennial explain etcd-server --from snapshot.json       a certificate name of the PKI resource\n  \
+    perennial explain shop/web-0-tls --from snapshot.json    an object: a Secret or a ConfigMap\n  \
+    perennial explain shop/ca-bundle                         a ConfigMap with the CA bundle of Services (not with --from)\n\n\
     `perennial certs --catalog` lists the names.\n\n\
     Exit codes:\n  \
-    0   done\n  \
-    1   failed, or nothing is called so\n  \
+    0   success\n  \
+    1   failure, or unknown name\n  \
     2   wrong usage")]
 pub(crate) struct Args {
     /// A certificate, a row or a bundle by its name in the catalog, or a Secret or ConfigMap as namespace/name
@@ -40,10 +42,13 @@ pub(crate) struct Args {
     from: From,
 }
 
-/// How many certificates of one row are told about when none was chosen.
+/// How many certificates of one row are explained.
 const AT_MOST: usize = 5;
 
-/// Everything that is known, worked out once.
+/// How many edges of one certificate or bundle are listed.
+const EDGES_AT_MOST: usize = 20;
+
+/// The snapshot and everything derived from it.
 struct Known<'a> {
     planner: Planner<'a>,
     snapshot: Snapshot,
@@ -55,7 +60,10 @@ struct Known<'a> {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
-    let subjects = find(&args.name, planner.wiring(), &snapshot)?;
+    let subjects = match find(&args.name, planner.wiring(), &snapshot) {
+        Ok(subjects) => subjects,
+        Err(unknown) => return injected::explain(args, &planner, &snapshot, unknown, out),
+    };
     let report = planner.plan(&snapshot, &Scope::All);
     let edges = verify(&planner, &snapshot);
     let known = Known { planner, snapshot, report, edges };
@@ -70,7 +78,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
     }
     if subjects.len() > AT_MOST {
         let more = subjects.len() - AT_MOST;
-        writeln!(out, "\n{more} more certificates of this row: ask for one by its Secret, as namespace/name.")?;
+        writeln!(
+            out,
+            "\n{more} more certificates of this row: pass a Secret as namespace/name to explain one of them."
+        )?;
     }
     Ok(())
 }
@@ -85,8 +96,8 @@ fn explain_certificate(known: &Known<'_>, row: &Row, instance: &Instance, out: &
     match found {
         Observed::Absent if is_of_installation(row) => labelled("now", &succession(row), out)?,
         Observed::Absent => labelled("now", "absent", out)?,
-        Observed::Unreadable { why } => labelled("now", &format!("unusable: {why}"), out)?,
-        Observed::Unknown { why } => labelled("now", &format!("not known: {why}"), out)?,
+        Observed::Unreadable { why } => labelled("now", &format!("unreadable: {why}"), out)?,
+        Observed::Unknown { why } => labelled("now", &format!("unknown: {why}"), out)?,
         Observed::Present(state) => print_state(known, row, state, out)?,
     }
     print_copies(known, row, instance, found, out)?;
@@ -96,49 +107,59 @@ fn explain_certificate(known: &Known<'_>, row: &Row, instance: &Instance, out: &
     print_next(known, row, instance, &slot, out)?;
     let slots: Vec<Slot> =
         [slot].into_iter().chain(row.copies.iter().map(|copy| copy_slot(row, copy, instance))).collect();
-    print_edges(known, "VERIFIED BY", |edge| edge.row == row.id && slots.contains(&edge.presented), out)
+    let is_presented = |edge: &Checked| edge.row == row.id && slots.contains(&edge.presented);
+    // Processes verify the certificates of a signer, not the signer itself.
+    let is_signed = |edge: &Checked| row.usage == Usage::Signer && is_signed_by(known, edge.row, row);
+    print_edges(known, "VERIFIED BY", |edge| is_presented(edge) || is_signed(edge), out)
+}
+
+/// Returns whether a signer is on the path of a row's certificates.
+fn is_signed_by(known: &Known<'_>, row: &str, signer: &Row) -> bool {
+    let catalog = known.planner.wiring().catalog;
+    let signers = std::iter::successors(catalog.row(row), |row| catalog.signer_of(row));
+    signers.skip(1).any(|it| it.id == signer.id)
 }
 
 fn place(slot: &Slot) -> String {
-    if slot.is_file() { format!("a file of the installation: {}", slot.key()) } else { slot.object_text().to_owned() }
+    if slot.is_file() { format!("file of the installation: {}", slot.key()) } else { slot.object_text().to_owned() }
 }
 
 fn key(known: &Known<'_>, row: &Row) -> String {
-    let (policy, note) = match &known.snapshot.policy {
+    let (policy, note) = match known.snapshot.key_policy() {
         Observed::Present(policy) => (policy.clone(), String::new()),
         Observed::Absent => (Policy::default(), "; there is no PKI resource".to_owned()),
         Observed::Unreadable { why } | Observed::Unknown { why } => {
-            (Policy::default(), format!("; the PKI resource cannot be read: {why}"))
+            (Policy::default(), format!("; the PKI resource is unreadable: {why}"))
         }
     };
     let catalog = known.planner.wiring().catalog;
     let resolved = catalog.key_of(&policy, row);
     let level = match resolved.source {
-        PolicySource::Override => format!("spec.overrides names {}", row.certificate),
+        PolicySource::Override => format!("spec.overrides has {}", row.certificate),
         PolicySource::Category => format!("spec.categories has {}", catalog.logical(row).category),
-        PolicySource::Defaults => "spec.defaults says so".to_owned(),
-        PolicySource::Platform => "the platform's default, because nothing more specific applies".to_owned(),
+        PolicySource::Defaults => "from spec.defaults".to_owned(),
+        PolicySource::Platform => "the platform's default".to_owned(),
     };
     match row.succession {
         Succession::Refresh(_) | Succession::RefreshBefore(_) => {
             format!("{} at its next rotation: {level}{note}", resolved.key)
         }
-        _ => "that of the installation: nothing here makes another one".to_owned(),
+        _ => "the key of the installation: this certificate does not rotate".to_owned(),
     }
 }
 
-/// What becomes of a row that the running cluster does not keep.
+/// Describes how a row is replaced.
 fn succession(row: &Row) -> String {
     match row.succession {
-        Succession::AdoptedBy(heir) => format!("made by the installation, and adopted by {heir}"),
-        Succession::ReplacedBy(heir) => format!("made by the installation, and replaced by {heir}"),
-        Succession::Never => "made by the installation, for itself alone".to_owned(),
+        Succession::AdoptedBy(heir) => format!("from the installation, taken over by {heir}"),
+        Succession::ReplacedBy(heir) => format!("from the installation, replaced by {heir}"),
+        Succession::Never => "from the installation, used only there".to_owned(),
         Succession::Refresh(after) => format!("rotates {after} after its issue"),
-        Succession::RefreshBefore(left) => format!("rotates {left} before its end"),
+        Succession::RefreshBefore(left) => format!("rotates {left} before its expiry"),
     }
 }
 
-/// Whether the running cluster leaves it as the installation made it.
+/// Returns whether the running cluster never re-issues the row.
 fn is_of_installation(row: &Row) -> bool {
     !matches!(row.succession, Succession::Refresh(_) | Succession::RefreshBefore(_))
 }
@@ -149,25 +170,26 @@ fn print_state(known: &Known<'_>, row: &Row, state: &SecretState, out: &mut dyn 
     labelled("now", &id.to_string(), out)?;
     labelled(
         "valid",
-        &format!("{} to {} (ends {})", validity.not_before, validity.not_after, span::from_to(now, validity.not_after)),
+        &format!(
+            "{} to {} (expires {})",
+            validity.not_before,
+            validity.not_after,
+            span::from_to(now, validity.not_after)
+        ),
         out,
     )?;
     let signer = match (signed_by, known.planner.wiring().catalog.signer_of(row)) {
-        (None, _) => "nobody who is known".to_owned(),
+        (None, _) => "an unknown signer".to_owned(),
         (Some(signer), _) if signer == subject => "itself".to_owned(),
         (Some(signer), Some(expected)) => signer_text(known, signer, expected),
-        (Some(signer), None) => format!("{}, although it should sign itself", signer.name),
+        (Some(signer), None) => format!("{}, but must be self-signed", signer.name),
     };
     labelled("signed by", &signer, out)?;
     if let Some(custody) = row.custody.filter(|custody| *custody != Custody::Cluster) {
-        labelled("its key", &format!("{custody}: it cannot be rotated here"), out)?;
+        labelled("its key", &format!("{custody}: Perennial cannot rotate it"), out)?;
     }
     for past in &state.superseded {
-        labelled(
-            "before that",
-            &format!("{} until {}, and somebody may still have it", past.certificate, past.at),
-            out,
-        )?;
+        labelled("previous", &format!("{} until {}; a process may still hold it", past.certificate, past.at), out)?;
     }
     Ok(())
 }
@@ -178,8 +200,15 @@ fn signer_text(known: &Known<'_>, signer: &Principal, expected: &Row) -> String 
     match current {
         _ if slot.is_file() => signer.name.to_string(),
         Some(current) if current.certificate.subject == *signer => format!("{}, the current one", expected.id),
+        Some(current) if current.certificate.subject.name == signer.name => {
+            format!(
+                "an earlier {}: {signer}; the current one has key {}",
+                expected.id,
+                current.certificate.subject.key.short()
+            )
+        }
         Some(_) => format!("an earlier {}: {}", expected.id, signer.name),
-        None => format!("{}, which is not in {slot} now", signer.name),
+        None => format!("{}, which {slot} does not contain", signer.name),
     }
 }
 
@@ -197,8 +226,8 @@ fn print_copies(
                 "the same".to_owned()
             }
             (Some(Observed::Present(copied)), _) => format!("another: {}", copied.certificate.id),
-            (Some(Observed::Unreadable { why }), _) => format!("unusable: {why}"),
-            (Some(Observed::Unknown { why }), _) => format!("not known: {why}"),
+            (Some(Observed::Unreadable { why }), _) => format!("unreadable: {why}"),
+            (Some(Observed::Unknown { why }), _) => format!("unknown: {why}"),
             (Some(Observed::Absent) | None, _) => "absent".to_owned(),
         };
         labelled("copied to", &format!("{slot}: {state} ({})", copy.delivery), out)?;
@@ -220,16 +249,17 @@ fn print_times(
         return labelled("refresh", &succession(row), out);
     }
     labelled("refresh", &at(timing.refresh_at), out)?;
-    labelled("80% of life", &at(timing.eighty_percent_at), out)?;
-    labelled("end", &at(timing.not_after), out)
+    labelled("80% validity", &at(timing.eighty_percent_at), out)?;
+    labelled("expiry", &at(timing.not_after), out)
 }
 
 fn timing(known: &Known<'_>, row: &Row, instance: &Instance, state: &SecretState) -> Timing {
-    let settings = &known.snapshot.settings;
-    Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale)
+    let snapshot = &known.snapshot;
+    let row = &snapshot.with_validity_override(row);
+    Timing::of(row, &identity(row, instance), state, snapshot.time_scale(), snapshot.taken_at)
 }
 
-/// What happens to it next: now, or after what it waits for, or when its time comes. The same date as `perennial certs` shows.
+/// Prints the wait and the next rotation, with the same date as `perennial certs`.
 fn print_next(known: &Known<'_>, row: &Row, instance: &Instance, slot: &Slot, out: &mut dyn Write) -> io::Result<()> {
     let now = known.snapshot.taken_at;
     let waiting: Vec<&Pending> = known.report.waiting.iter().filter(|it| it.slot.is_beside(slot)).collect();
@@ -243,7 +273,7 @@ fn print_next(known: &Known<'_>, row: &Row, instance: &Instance, slot: &Slot, ou
         return Ok(());
     }
     let Some(next) = next_rotation(&known.snapshot, &known.report, (row, instance), slot) else {
-        let text = if waiting.is_empty() { "none in sight" } else { "when what it waits for has happened" };
+        let text = if waiting.is_empty() { "none planned" } else { "after the wait" };
         return labelled("next rotation", text, out);
     };
     let at = if next.at <= now {
@@ -268,14 +298,20 @@ fn explain_bundle(known: &Known<'_>, id: &str, slot: &Slot, out: &mut dyn Write)
     labelled("is", &format!("a bundle of {}, {}", inputs.join(", "), wired.bundle.day), out)?;
     match known.snapshot.bundles.get(slot) {
         None | Some(Observed::Absent) => labelled("now", "absent", out)?,
-        Some(Observed::Unreadable { why }) => labelled("now", &format!("unusable: {why}"), out)?,
-        Some(Observed::Unknown { why }) => labelled("now", &format!("not known: {why}"), out)?,
+        Some(Observed::Unreadable { why }) => labelled("now", &format!("unreadable: {why}"), out)?,
+        Some(Observed::Unknown { why }) => labelled("now", &format!("unknown: {why}"), out)?,
         Some(Observed::Present(state)) => {
             for member in &state.members {
-                let end = known.snapshot.certificates.get(member).map(|it| it.validity.not_after);
-                let end = end.map(|end| format!(", ends {end} ({})", span::from_to(now, end))).unwrap_or_default();
-                let since = state.published.get(member).map(|it| format!(", here since {}", it.at)).unwrap_or_default();
-                labelled("trusts", &format!("{member}{since}{end}"), out)?;
+                let facts = known.snapshot.certificates.get(member);
+                let subject = facts.map(|it| format!("{}, ", it.subject)).filter(|_| member.is_fingerprint());
+                let end = facts.map(|it| it.validity.not_after);
+                let end = end.map(|end| format!(", expires {end} ({})", span::from_to(now, end))).unwrap_or_default();
+                let since = state
+                    .published
+                    .get(member)
+                    .map(|it| format!(", in the bundle since {}", it.at))
+                    .unwrap_or_default();
+                labelled("trusts", &format!("{}{member}{since}{end}", subject.unwrap_or_default()), out)?;
             }
             for damage in &state.damage {
                 labelled("damaged", damage, out)?;
@@ -288,7 +324,10 @@ fn explain_bundle(known: &Known<'_>, id: &str, slot: &Slot, out: &mut dyn Write)
     if let Some(pending) = known.report.waiting.iter().find(|pending| pending.slot == *slot) {
         plan::print_waiting(now, &pending.waiting, out)?;
     }
-    print_edges(known, "READ BY", |edge| edge.trust == *slot, out)
+    // If no process reads the bundle itself, list the readers of its copies.
+    let is_read = known.edges.iter().any(|edge| edge.trust == *slot);
+    let is_copy = |edge: &Checked| *slot == wired.home && wired.copies.iter().any(|(copy, _)| *copy == edge.trust);
+    print_edges(known, "READ BY", |edge| edge.trust == *slot || !is_read && is_copy(edge), out)
 }
 
 fn print_edges(
@@ -298,14 +337,26 @@ fn print_edges(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut table = Table::new(&["VERIFIER", "ACCEPTS", "OF", "UNTIL", "LEFT", "LIMIT"]);
-    for edge in known.edges.iter().filter(|edge| wanted(edge)) {
+    let mut edges: Vec<&Checked> = known.edges.iter().filter(|edge| wanted(edge)).collect();
+    let more = edges.len().saturating_sub(EDGES_AT_MOST);
+    if more > 0 {
+        // There may be very many Services: list the edges that break first.
+        edges.sort_by_key(|edge| match &edge.state {
+            State::Broken(_) => (0, None),
+            State::Unknown { .. } => (1, None),
+            State::Holds { until, .. } => (2, Some(*until)),
+            State::Nothing => (3, None),
+        });
+        edges.truncate(EDGES_AT_MOST);
+    }
+    for edge in &edges {
         let (until, left) = match &edge.state {
             State::Holds { until, .. } => {
                 (span::day(*until), span::text(known.snapshot.taken_at.duration_until(*until)))
             }
             State::Broken(_) => ("BROKEN".to_owned(), String::new()),
             State::Nothing => ("nothing yet".to_owned(), String::new()),
-            State::Unknown { .. } => ("not known".to_owned(), String::new()),
+            State::Unknown { .. } => ("unknown".to_owned(), String::new()),
         };
         table.row([
             edge.verifier.to_owned(),
@@ -321,7 +372,10 @@ fn print_edges(
     }
     section(title, out)?;
     table.print(out)?;
-    let broken = known.edges.iter().filter(|edge| wanted(edge)).filter_map(|edge| match &edge.state {
+    if more > 0 {
+        writeln!(out, "{more} more edges, which hold longer: `perennial verify` lists all of them.")?;
+    }
+    let broken = edges.iter().filter_map(|edge| match &edge.state {
         State::Broken(broken) => Some(broken),
         _ => None,
     });

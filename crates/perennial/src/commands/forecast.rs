@@ -1,4 +1,4 @@
-//! `perennial forecast`: every rotation to come, with its cause, its latest time and what it restarts.
+//! `perennial forecast`: lists the coming rotations with their cause, latest time and restarts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -18,29 +18,29 @@ use crate::snapshot::From;
 use crate::span::{self, Span};
 use crate::table::{Table, section, wrapped};
 
-/// Forecast: every rotation to come, why, when at the latest, and what it restarts
+/// Forecast the coming rotations: cause, latest time, and restarted static pods
 ///
-/// These are the planner's own decisions on a clock that runs ahead, if every rollout takes its usual time and nothing else changes.
+/// The command runs the planner on a virtual clock. It assumes that every rollout takes its usual time and that nothing else changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial forecast --from snapshot.json\n  \
     perennial forecast --from snapshot.json --within 90d\n  \
-    perennial forecast --from snapshot.json -o wide      every rotation, in the order of time\n  \
+    perennial forecast --from snapshot.json -o wide      every rotation, by time\n  \
     perennial forecast --from snapshot.json -o json | jq -r '.rotations[] | [.at, .row] | @tsv'\n\n\
     Exit codes:\n  \
-    0   done\n  \
-    1   failed\n  \
+    0   success\n  \
+    1   failure\n  \
     2   wrong usage\n  \
-    3   something ends that cannot be renewed here, or is renewed too late")]
+    3   a certificate expires that Perennial cannot renew, or renews too late")]
 pub(crate) struct Args {
     #[command(flatten)]
     from: From,
 
-    /// How far to look ahead
+    /// The length of the forecast
     #[arg(long, value_name = "SPAN", default_value = "365d")]
     within: Span,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Listing,
 }
@@ -49,7 +49,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
-    let to = snapshot.taken_at.checked_add(args.within.0).context("--within reaches beyond the calendar")?;
+    let to =
+        snapshot.taken_at.checked_add(args.within.0).context("--within is too long: dates end with the year 9999")?;
     let mut forecast = forecast(&planner, &snapshot, to);
     forecast.endings.retain(|ending| args.from.asks_about(ending.row));
     match args.output {
@@ -69,7 +70,7 @@ fn is_late(rotation: &Rotation) -> bool {
 fn print(forecast: &Forecast, wide: bool, out: &mut dyn Write) -> io::Result<()> {
     let signers = forecast.rotations.iter().filter(|rotation| rotation.is_signer).count();
     let summary = format!(
-        "From {} to {} ({}): {} rotations, {signers} of them of signers; {} rollouts of static pods; {} endings.",
+        "From {} to {} ({}): {} rotations, {signers} of them of signers; {} rollouts of static pods; {} certificates expire.",
         span::instant(forecast.from),
         span::instant(forecast.to),
         span::text(forecast.from.duration_until(forecast.to)),
@@ -85,7 +86,7 @@ fn print(forecast: &Forecast, wide: bool, out: &mut dyn Write) -> io::Result<()>
         print_section("CERTIFICATES, each with its next rotation", &certificates(forecast), out)?;
     }
     print_section("ROLLOUTS of static pods, by month", &by_month(forecast), out)?;
-    print_section("ENDING, and nobody here can renew it", &endings(forecast), out)?;
+    print_section("EXPIRING, and Perennial cannot renew them", &endings(forecast), out)?;
     if !forecast.stuck.is_empty() {
         section(&format!("STILL WAITING at {}", span::instant(forecast.to)), out)?;
         forecast.stuck.iter().try_for_each(|stuck| wrapped("", stuck, out))?;
@@ -155,7 +156,7 @@ fn every_rotation(forecast: &Forecast) -> Table {
     table
 }
 
-/// Several rotations at one instant go out in one rollout.
+/// Returns the rollouts. Rotations at the same instant share one rollout.
 fn rollouts(forecast: &Forecast) -> BTreeSet<(Timestamp, &str)> {
     forecast.rotations.iter().flat_map(|it| it.restarts.iter().map(|pod| (it.at, pod.as_str()))).collect()
 }
@@ -177,8 +178,8 @@ fn endings(forecast: &Forecast) -> Table {
     let mut table = Table::new(&["WHEN", "CERTIFICATE", "KEY"]);
     for Ending { at, row, custody } in &forecast.endings {
         let key = match custody {
-            Some(Custody::Discarded) => "thrown away by the installation",
-            Some(Custody::Offline) => "with whoever keeps the installation's files",
+            Some(Custody::Discarded) => "discarded by the installation",
+            Some(Custody::Offline) => "in the files of the installation",
             Some(Custody::Cluster) => "in the cluster",
             None => "",
         };
@@ -187,7 +188,7 @@ fn endings(forecast: &Forecast) -> Table {
     table
 }
 
-/// A certificate by its row, or among many of a row by its object.
+/// Returns the row of a certificate, or its object if the row has many certificates.
 pub(super) fn name(row: &str, slot: &Slot) -> String {
     match Catalog::builtin().row(row).map(|row| row.scope) {
         Some(Scope::Node) => slot.object().name,
@@ -196,18 +197,19 @@ pub(super) fn name(row: &str, slot: &Slot) -> String {
     }
 }
 
-/// In two or three words.
+/// Returns a reason in two or three words.
 pub(super) fn cause(reason: &Reason) -> String {
     match reason {
         Reason::PastRefresh { .. } => "refresh time".to_owned(),
-        Reason::PastEightyPercent { .. } => "80% of its life".to_owned(),
+        Reason::PastEightyPercent { .. } => "80% of validity".to_owned(),
         Reason::SignerChanged => "signer changed".to_owned(),
         Reason::IssuerNotInBundle => "issuer not in bundle".to_owned(),
         Reason::Expired { .. } => "expired".to_owned(),
+        Reason::NotYetValid { .. } => "not valid yet".to_owned(),
         Reason::Absent => "absent".to_owned(),
         Reason::HostsDiffer { .. } => "names differ".to_owned(),
         Reason::ChainDiffers { .. } => "chain differs".to_owned(),
-        Reason::Unreadable { .. } => "unusable".to_owned(),
+        Reason::Unreadable { .. } => "unreadable".to_owned(),
         other => other.to_string(),
     }
 }

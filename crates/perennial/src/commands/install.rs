@@ -1,4 +1,4 @@
-//! `perennial install`: every certificate, key, kubeconfig and manifest of a new cluster.
+//! `perennial install`: creates every certificate, key, kubeconfig and manifest of a new cluster.
 
 use std::fs;
 use std::io::Write;
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use perennial_api::feature_gates::FeatureGates;
 use perennial_api::install_config::{self, InstallConfig};
 use perennial_core::catalog::{Catalog, TimeScale};
+use perennial_core::clocks::Clocks;
 use perennial_core::install::{self, InstallPlan, PlannedCertificate};
 use perennial_core::issuance::Circumstances;
 use perennial_core::warning::KeyWarning;
@@ -23,10 +24,10 @@ use crate::install::staging::{Destination, OutputFile, check_replaceable, replac
 use crate::item::{self, CertificateItem};
 use crate::talk;
 
-/// Make every certificate, key, kubeconfig and manifest of a new cluster
+/// Create every certificate, key, kubeconfig and manifest of a new cluster
 ///
-/// All signers use the key of `pki.signerCertificates` in the install-config. Everything else uses the platform default
-/// (RSA 2048): nearly all of it is replaced within a day by what the PKI resource of the running cluster says.
+/// All signers use the key of `pki.signerCertificates` in the install-config. All other certificates use the platform's default
+/// (RSA 2048). Within a day, the running cluster replaces nearly all of them with the keys of its PKI resource.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "perennial install --install-config <FILE> (--out <DIR> | --dry-run) [OPTIONS]",
@@ -34,39 +35,39 @@ use crate::talk;
     perennial install --install-config install-config.yaml --out cluster\n  \
     perennial install --install-config install-config.yaml --dry-run\n  \
     perennial install --install-config install-config.yaml --out cluster -o json | jq -r '.items[].name'\n\n\
-    What is written:\n  \
-    tls/         a certificate and a key each (root-ca's key is discarded), and the CA bundles\n  \
+    Content of the directory:\n  \
+    tls/         certificates and keys (the key of root-ca is discarded), and the CA bundles\n  \
     auth/        kubeconfigs of the administrator and of new nodes\n  \
-    manifests/   Secrets, ConfigMaps and the PKI resource, for the new cluster to take over\n  \
+    manifests/   Secrets, ConfigMaps and the PKI resource of the new cluster\n  \
     openshift_pki_installer.prom   metrics for node_exporter's textfile collector\n\n\
-    The directory appears whole or not at all. Everything that holds a key is readable by its owner only."
+    The directory appears complete or not at all. Only the owner can read files with a key."
 )]
 pub(crate) struct Args {
     /// The install-config.yaml of the cluster
     #[arg(long, value_name = "FILE")]
     install_config: PathBuf,
 
-    /// The directory to make; must not exist, or be empty
+    /// The output directory; must be absent or empty
     #[arg(long, value_name = "DIR", required_unless_present = "dry_run")]
     out: Option<PathBuf>,
 
-    /// Also write the metrics to this file, e.g. where node_exporter looks for them
+    /// Also write the metrics to this file, such as a file in the textfile directory of node_exporter
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     metrics_textfile: Option<PathBuf>,
 
-    /// Feature gates, e.g. ConfigurablePKI=false; wins over featureGates of the install-config
+    /// Feature gates, such as ConfigurablePKI=false; overrides featureGates of the install-config
     #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',', value_parser = parse_gate)]
     feature_gates: Vec<(String, bool)>,
 
-    /// How many keys to generate at a time
+    /// How many keys to generate at once
     #[arg(long, value_name = "N", default_value_t = default_threads())]
     keygen_threads: NonZero<usize>,
 
-    /// Print what would be made, and write nothing
+    /// Print the certificates, and write nothing
     #[arg(long)]
     dry_run: bool,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -79,21 +80,21 @@ enum Format {
 
 const METRICS_FILE: &str = "openshift_pki_installer.prom";
 
-/// Makes them.
+/// Runs the installation.
 pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<()> {
-    let (config, doubts) = read_config(&args.install_config)?;
-    let refused = || format!("{} is refused", args.install_config.display());
+    let (config, warnings) = read_config(&args.install_config)?;
+    let unusable = || format!("cannot use {}", args.install_config.display());
     let mut gates = config.gates();
     for (name, on) in &args.feature_gates {
         gates.set(name, *on);
     }
-    let policy = config.policy(gates).with_context(refused)?;
+    let policy = config.policy(gates).with_context(unusable)?;
     let cluster = config.cluster_facts();
     let catalog = Catalog::builtin();
     let scale = if gates.short_cert_rotation { TimeScale::SHORT } else { TimeScale::FULL };
-    let circumstances = Circumstances { catalog, cluster: &cluster, policy: &policy, now, scale };
-    let plan = install::plan(&circumstances, &config.conditions()).with_context(refused)?;
-    doubts.iter().for_each(|doubt| talk::line(format_args!("warning: {doubt}")));
+    let circumstances = Circumstances { catalog, cluster: &cluster, policy: &policy, clocks: Clocks::one(now), scale };
+    let plan = install::plan(&circumstances, &config.conditions()).with_context(unusable)?;
+    warnings.iter().for_each(|warning| talk::line(format_args!("warning: {warning}")));
     warn(&plan);
 
     let outcome = match &args.out {
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::R
             }
             format!("written to {}", directory.display())
         }
-        _ => "would be made; nothing was written".to_owned(),
+        _ => "planned, nothing written".to_owned(),
     };
 
     let items: Vec<CertificateItem> = plan.certificates.iter().map(|planned| item(catalog, &plan, planned)).collect();
@@ -126,14 +127,14 @@ pub(crate) fn run(args: &Args, now: Timestamp, out: &mut dyn Write) -> anyhow::R
 
 fn read_config(path: &Path) -> anyhow::Result<(InstallConfig, Vec<install_config::Warning>)> {
     let text = fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))?;
-    install_config::parse(&text).with_context(|| format!("{} is refused", path.display()))
+    install_config::parse(&text).with_context(|| format!("cannot use {}", path.display()))
 }
 
 fn default_threads() -> NonZero<usize> {
     std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
 }
 
-/// Finds out that something cannot be written before the keys are made, not after.
+/// Checks that all files can be written, before the generation of keys.
 fn prepare(args: &Args, directory: &Path) -> anyhow::Result<Destination> {
     let destination = Destination::prepare(directory)?;
     if let Some(path) = &args.metrics_textfile {
@@ -171,7 +172,7 @@ fn sample<'a>(made: &Made<'a>) -> Sample<'a> {
     Sample { row: made.planned.row, key: made.planned.issuance.spec.key, duration: made.duration }
 }
 
-/// By far the most common warning is the same for a dozen certificates: once is enough.
+/// Prints the warnings of the plan, with one line for all certificates with a weak key.
 fn warn(plan: &InstallPlan<'_>) {
     let mut weak = Vec::new();
     for warning in &plan.warnings {
@@ -181,19 +182,22 @@ fn warn(plan: &InstallPlan<'_>) {
         }
     }
     if !weak.is_empty() {
-        talk::line(format_args!("warning: RSA 2048 is weak for certificates that live ten years: {}", weak.join(", ")));
+        talk::line(format_args!(
+            "warning: RSA 2048 is weak for certificates that are valid for ten years: {}",
+            weak.join(", ")
+        ));
     }
 }
 
-fn report(plan: &InstallPlan<'_>, what: &str) {
+fn report(plan: &InstallPlan<'_>, outcome: &str) {
     let left_out: Vec<String> =
         plan.left_out.iter().map(|(row, condition)| format!("{} ({condition})", row.certificate)).collect();
     if !left_out.is_empty() {
-        talk::line(format_args!("left out, for other kinds of installations: {}", left_out.join(", ")));
+        talk::line(format_args!("not needed for this kind of installation: {}", left_out.join(", ")));
     }
     let forgotten: Vec<&str> = plan.forgotten_keys().collect();
     talk::line(format_args!(
-        "{} certificates {what}; discarded keys: {}",
+        "{} certificates {outcome}; discarded keys: {}",
         plan.certificates.len(),
         forgotten.join(", ")
     ));

@@ -27,27 +27,27 @@ use crate::exit::Found;
 
 pub(crate) use run::threads;
 
-/// Why somebody asks for something: what counts as a reason on an object.
+/// Parses the reason of a request, which the command writes to an annotation.
 fn parse_reason(text: &str) -> Result<String, String> {
-    let wrong = || format!("a reason is a few words in one line, of at most {} bytes", campaign::LONGEST_REASON);
+    let wrong = || format!("a reason must be one line, not empty, of at most {} bytes", campaign::LONGEST_REASON);
     campaign::reason(text).map(str::to_owned).ok_or_else(wrong)
 }
 
-/// Keeps every certificate inside a Kubernetes cluster alive.
+/// Manages every certificate inside a Kubernetes cluster.
 #[derive(Debug, Parser)]
 #[command(
     name = "perennial",
     version,
     about,
-    long_about = "Keeps every certificate inside a Kubernetes cluster alive: makes the keys and certificates of a new \
-                  cluster, rotates them, and lets an administrator decide which keys are used. `perennial up` starts \
-                  with nothing but a directory, `perennial run` keeps a cluster.",
-    after_help = "Data goes to stdout, everything else to stderr.\n\n\
-                  Exit codes, of which each command's --help says what they mean there:\n  \
-                  0   done\n  \
-                  1   failed\n  \
+    long_about = "Manages every certificate inside a Kubernetes cluster: creates the keys and certificates of a new \
+                  cluster, rotates them, and lets an administrator choose the keys. `perennial up` starts an embedded \
+                  API server in a directory, `perennial run` manages a cluster.",
+    after_help = "Commands print data to stdout and everything else to stderr.\n\n\
+                  Exit codes; --help of each command has the details:\n  \
+                  0   success\n  \
+                  1   failure\n  \
                   2   wrong usage\n  \
-                  3   warnings found\n  \
+                  3   warnings\n  \
                   4   critical findings",
     max_term_width = 120,
     subcommand_required = true,
@@ -78,7 +78,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command that was asked for.
+    /// Runs the chosen command.
     pub(crate) fn run(&self, now: Timestamp, out: &mut dyn Write) -> anyhow::Result<Found> {
         let nothing = |()| Found::Nothing;
         match &self.command {

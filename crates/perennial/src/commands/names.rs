@@ -1,42 +1,43 @@
-//! The names that `certs`, `explain` and `rotate` accept: a certificate, a row of the catalog, a bundle, or an object of the cluster.
+//! Resolves the names that `certs`, `explain` and `rotate` accept: a certificate, a row of the catalog, a bundle, or an object.
 
 use anyhow::bail;
+use perennial_core::catalog::index::{Wiring, copy_slot, instances};
 use perennial_core::catalog::{Catalog, Certificate, Day, Instance, Row, Scope};
 use perennial_core::nearest::closest;
 use perennial_core::rules::first_few;
 use perennial_core::snapshot::{Slot, Snapshot};
-use perennial_core::wiring::{Wiring, copy_slot, instances};
 
-/// What a name can mean.
+/// The object of a name.
 #[derive(Debug)]
 pub(super) enum Subject<'c> {
     /// One certificate of a row.
     Certificate(&'c Row, Instance),
-    /// A bundle, at one of its places.
+    /// A bundle, in one of its places.
     Bundle(&'static str, Slot),
 }
 
-/// How many names are suggested for one that nothing has.
+/// How many names to suggest for an unknown name.
 const SUGGESTED: usize = 3;
 
-/// Returns everything that is called so. The Secret `kubelet-client` and the certificate of that name are different things:
-/// then both are meant.
+/// Returns all certificates and bundles with this name.
+///
+/// A name can have two meanings: the Secret `kubelet-client` does not hold the certificate `kubelet-client`.
 pub(super) fn find<'c>(name: &str, wiring: &Wiring<'c>, snapshot: &Snapshot) -> anyhow::Result<Vec<Subject<'c>>> {
     let mut subjects =
-        called(wiring, snapshot, |known, slot| known == Some(name) || slot.is_some_and(|it| is(it, name)));
+        matching(wiring, snapshot, |known, slot| known == Some(name) || slot.is_some_and(|it| has_name(it, name)));
     if subjects.is_empty() {
-        // People leave out the namespace.
-        subjects = called(wiring, snapshot, |_, slot| slot.is_some_and(|it| it.object().name == name));
+        // Users leave out the namespace.
+        subjects = matching(wiring, snapshot, |_, slot| slot.is_some_and(|it| it.object().name == name));
     }
     if !subjects.is_empty() {
-        // What runs matters more than what the installation left.
+        // Certificates of the running cluster come before those of the installation.
         subjects.sort_by_key(|subject| matches!(subject, Subject::Certificate(row, _) if row.day == Day::One));
         return Ok(subjects);
     }
     Err(unknown(name, &names(wiring, snapshot)))
 }
 
-/// Returns the certificates of the running cluster that are called so.
+/// Returns the certificates of the running cluster with this name.
 pub(super) fn certificates<'c>(
     name: &str,
     wiring: &Wiring<'c>,
@@ -50,25 +51,25 @@ pub(super) fn certificates<'c>(
             Subject::Bundle(id, _) => bundle = Some(id),
         }
     }
-    // Where a row and another row's certificate share a name, the row is meant: it is what `perennial certs` lists by its Secret.
+    // If a row and the certificate of another row have the same name, the row wins: `perennial certs` lists it by its Secret.
     if found.iter().any(|(row, _)| row.id == name) {
         found.retain(|(row, _)| row.id == name);
     }
     match (found.is_empty(), bundle, installed) {
         (false, ..) => Ok(found),
         (true, _, Some(row)) => bail!(
-            "{row} is made by the installation, and is not a certificate of the running cluster: \
-             `perennial explain {name}` shows what follows it"
+            "{row} is a certificate of the installation, not of the running cluster: `perennial explain {name}` shows the \
+             certificate that replaces it"
         ),
         (true, Some(bundle), None) => {
-            bail!("{bundle} is a CA bundle, not a certificate: `perennial explain {name}` shows what is in it")
+            bail!("{bundle} is a CA bundle, not a certificate: `perennial explain {name}` shows its content")
         }
-        // A row with a certificate for each node or Service, in a cluster without any.
-        (true, None, None) => bail!("the cluster has no certificate that is called {name:?}"),
+        // A row with one certificate for each node or Service, in a cluster without nodes or Services.
+        (true, None, None) => bail!("the cluster has no certificate {name:?}"),
     }
 }
 
-/// Returns the certificate that is called so in the catalog: itself, one of its rows, or the Secret of one.
+/// Returns the certificate of the catalog with this name: a certificate name, a row, or the Secret of a row.
 pub(super) fn in_catalog(name: &str, catalog: &'static Catalog) -> anyhow::Result<&'static Certificate> {
     if let Some(certificate) = catalog.certificate(name) {
         return Ok(certificate);
@@ -90,11 +91,15 @@ pub(super) fn in_catalog(name: &str, catalog: &'static Catalog) -> anyhow::Resul
 fn unknown(name: &str, names: &[String]) -> anyhow::Error {
     let near: Vec<String> =
         closest(name, names.iter().map(String::as_str), SUGGESTED).into_iter().map(str::to_owned).collect();
-    anyhow::anyhow!("nothing is called {name:?}; the nearest names are {}", first_few(&near))
+    match near.as_slice() {
+        [] => anyhow::anyhow!("unknown name {name:?}: `perennial certs --catalog` lists the names"),
+        [one] => anyhow::anyhow!("unknown name {name:?}; did you mean {one}?"),
+        several => anyhow::anyhow!("unknown name {name:?}; similar names: {}", first_few(several)),
+    }
 }
 
-/// Everything with a name in the catalog, or a place, that is wanted.
-fn called<'c>(
+/// Returns all certificates and bundles whose name in the catalog or place matches.
+fn matching<'c>(
     wiring: &Wiring<'c>,
     snapshot: &Snapshot,
     wanted: impl Fn(Option<&str>, Option<&Slot>) -> bool,
@@ -123,7 +128,7 @@ fn slots(wiring: &Wiring<'_>, row: &Row, instance: &Instance) -> Vec<Slot> {
     [wiring.home(row, instance)].into_iter().chain(copies).collect()
 }
 
-fn is(slot: &Slot, name: &str) -> bool {
+fn has_name(slot: &Slot, name: &str) -> bool {
     slot.object_text() == name || slot.to_string() == name
 }
 

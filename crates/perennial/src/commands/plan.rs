@@ -1,4 +1,4 @@
-//! `perennial plan`: what would be written now, in which order, and what waits for what.
+//! `perennial plan`: shows the due writes in their order, and what waits.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -15,26 +15,26 @@ use crate::snapshot::From;
 use crate::span;
 use crate::table::{Table, labelled, section, wrapped};
 
-/// Plan: what would be written now and in which order, and what waits for what
+/// Show the plan: the due writes in their order, what waits, and for what
 ///
-/// Nothing is written. The same snapshot always gives the same plan, byte for byte.
+/// The command writes nothing. The same snapshot always gives the same plan, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial plan                                 the cluster of the current kubectl context\n  \
     perennial plan --from snapshot.json            a snapshot\n  \
-    perennial plan --from snapshot.json -o wide    also key, signer and end of each new certificate\n  \
+    perennial plan --from snapshot.json -o wide    also key, signer and expiry of each new certificate\n  \
     perennial plan --from snapshot.json -o json | jq -r '.steps[].object'\n\n\
     Exit codes:\n  \
-    0   no risk; what merely waits is none\n  \
-    1   failed\n  \
+    0   no risk; writes may wait\n  \
+    1   failure\n  \
     2   wrong usage\n  \
-    3   a client will reject a server before waiting can help\n  \
+    3   a client will reject a server later, and waiting cannot prevent it\n  \
     4   a client rejects a server from now on")]
 pub(crate) struct Args {
     #[command(flatten)]
     from: From,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Listing,
 }
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
     let snapshot = args.from.read(planner.wiring())?;
     let mut report = planner.plan(&snapshot, &Scope::All);
-    // What is broken elsewhere is no answer to what was asked.
+    // Leave out risks of components that are not in --controllers.
     report.risks.retain(|risk| row_of(&planner, risk).is_none_or(|row| args.from.asks_about(row)));
     match args.output {
         Listing::Table => print(&report, false, out)?,
@@ -55,12 +55,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     Ok(found(&report))
 }
 
-/// The row that a risk is about.
+/// Returns the row of a risk.
 pub(super) fn row_of(planner: &Planner<'_>, risk: &Risk) -> Option<&'static str> {
     planner.wiring().edge_called(&risk.edge).map(|edge| edge.row)
 }
 
-/// Prints a plan for people.
+/// Prints a plan as a table.
 pub(super) fn show(report: &Report, out: &mut dyn Write) -> anyhow::Result<Found> {
     print(report, false, out)?;
     Ok(found(report))
@@ -71,12 +71,10 @@ fn found(report: &Report) -> Found {
     all_risks(report).into_iter().map(|risk| severity(&risk)).max().unwrap_or(Found::Nothing)
 }
 
-/// Those of the whole plan and those of its steps, each once, the earliest first.
-pub(super) fn all_risks(report: &Report) -> Vec<&Risk> {
-    let of_steps = report.steps.iter().flat_map(|step| &step.risks);
+/// Returns the risks of the plan and of its steps, each once, earliest first.
+fn all_risks(report: &Report) -> Vec<&Risk> {
     let mut seen = BTreeSet::new();
-    let mut risks: Vec<&Risk> =
-        report.risks.iter().chain(of_steps).filter(|risk| seen.insert((risk.edge.as_str(), risk.at))).collect();
+    let mut risks: Vec<&Risk> = report.all_risks().filter(|risk| seen.insert((risk.edge.as_str(), risk.at))).collect();
     risks.sort_by_key(|risk| (risk.at, risk.edge.as_str()));
     risks
 }
@@ -86,14 +84,14 @@ fn print(report: &Report, wide: bool, out: &mut dyn Write) -> io::Result<()> {
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     writeln!(
         out,
-        "At {}: {} to make now, {} waiting, {}.",
+        "At {}: {} due now, {} waiting, {}.",
         span::instant(report.at),
         count(report.steps.len(), "write"),
         report.waiting.len(),
         count(risks.len(), "risk")
     )?;
     if !report.steps.is_empty() {
-        section("TO WRITE, in this order; then look again", out)?;
+        section("TO WRITE, in this order; then plan again", out)?;
         let table = if wide { wide_steps(report) } else { steps(report) };
         table.print(out)?;
         print_rollouts(report, out)?;
@@ -108,13 +106,13 @@ fn print(report: &Report, wide: bool, out: &mut dyn Write) -> io::Result<()> {
     }
     let next = report.next_look;
     if !report.steps.is_empty() {
-        writeln!(out, "\nNext look: as soon as this is written.")
+        writeln!(out, "\nNext pass: after these writes.")
     } else if next == Timestamp::MAX {
-        writeln!(out, "\nNext look: when something happens; nothing changes by itself.")
+        writeln!(out, "\nNext pass: after a change in the cluster; nothing is due by time.")
     } else {
         writeln!(
             out,
-            "\nNext look: {} ({}), or when something happens.",
+            "\nNext pass: {} ({}), or after a change in the cluster.",
             span::instant(next),
             span::from_to(report.at, next)
         )
@@ -124,12 +122,12 @@ fn print(report: &Report, wide: bool, out: &mut dyn Write) -> io::Result<()> {
 fn steps(report: &Report) -> Table {
     let mut table = Table::new(&["#", "DO", "OBJECT", "WHY"]);
     for (number, step) in report.steps.iter().enumerate() {
-        table.row([(number + 1).to_string(), verb(step).to_owned(), step.object.clone(), why(report, step)]);
+        table.row([(number + 1).to_string(), step.verb().to_string(), step.object.clone(), why(report, step)]);
     }
     table
 }
 
-/// Which static pods roll out, and because of which steps.
+/// Prints the rollouts of static pods and the steps that cause them.
 fn print_rollouts(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let pods: BTreeSet<&String> = report.steps.iter().flat_map(|step| &step.restarts).collect();
     for pod in pods {
@@ -157,7 +155,7 @@ fn wide_steps(report: &Report) -> Table {
         let risks: Vec<&str> = step.risks.iter().map(|risk| risk.edge.as_str()).collect();
         table.row([
             (number + 1).to_string(),
-            verb(step).to_owned(),
+            step.verb().to_string(),
             step.object.clone(),
             full_why(step),
             key,
@@ -171,17 +169,7 @@ fn wide_steps(report: &Report) -> Table {
     table
 }
 
-fn verb(step: &Step) -> &'static str {
-    match step.action {
-        Action::Issue(_) => "issue",
-        Action::Publish(_) => "publish",
-        Action::CopySecret(_) | Action::CopyBundle(_) => "copy",
-        Action::Retype(_) => "replace",
-        Action::Describe(_) => "describe",
-    }
-}
-
-/// In a few words. Names of certificates are hashes in real life: they are counted here, and told in `wide`.
+/// Returns the reason of a step in a few words. Counts the certificates of a bundle; `-o wide` lists their hashes.
 fn why(report: &Report, step: &Step) -> String {
     match &step.action {
         Action::Issue(issue) => cause(&issue.reason),
@@ -191,8 +179,8 @@ fn why(report: &Report, step: &Step) -> String {
         }
         Action::CopySecret(items) => copied(report, items),
         Action::CopyBundle(item) => copied(report, std::slice::from_ref(item)),
-        Action::Retype(_) => "its type".to_owned(),
-        Action::Describe(_) => "its labels and annotations".to_owned(),
+        Action::Describe(kept) if kept.is_replaced => "wrong type".to_owned(),
+        Action::Describe(_) => "labels and annotations".to_owned(),
     }
 }
 
@@ -204,13 +192,13 @@ fn bundle_cause(reason: &BundleReason) -> String {
             change.collect::<Vec<_>>().join(", ")
         }
         BundleReason::Absent => "absent".to_owned(),
-        BundleReason::Unremembered => "to note since when".to_owned(),
-        BundleReason::Reached => "to note its reach".to_owned(),
+        BundleReason::Unremembered | BundleReason::DatedAhead => "record the publication time".to_owned(),
+        BundleReason::Reached => "record that all readers have it".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// From where a copy comes: the step that writes it, or else the object.
+/// Returns the source of a copy: the step that writes the source, or else the object.
 fn copied(report: &Report, items: &[CopyItem]) -> String {
     let source = |item: &CopyItem| {
         let Some(from) = &item.from else { return "nothing".to_owned() };
@@ -230,11 +218,11 @@ fn full_why(step: &Step) -> String {
         Action::Publish(bundles) => {
             bundles.iter().map(|bundle| bundle.reason.to_string()).collect::<Vec<_>>().join("; ")
         }
-        Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => step.to_string(),
+        _ => step.to_string(),
     }
 }
 
-/// Static pods by the names that people use for them.
+/// Returns the names of static pods.
 pub(super) fn restarts(namespaces: &BTreeSet<String>) -> String {
     namespaces.iter().map(|it| pod_name(it)).collect::<Vec<_>>().join(", ")
 }
@@ -251,20 +239,20 @@ fn print_pending(report: &Report, pending: &Pending, out: &mut dyn Write) -> io:
     print_waiting(report.at, &pending.waiting, out)
 }
 
-/// What something waits for, and what would happen if it did not.
+/// Prints what a write waits for, until when, and what would break without the wait.
 pub(super) fn print_waiting(now: Timestamp, waiting: &Waiting, out: &mut dyn Write) -> io::Result<()> {
     let (cause, refusal) = match waiting {
-        Waiting::Trust { refusal, .. } => ("everybody to trust it".to_owned(), Some(refusal)),
+        Waiting::Trust { refusal, .. } => ("every verifier to trust it".to_owned(), Some(refusal)),
         Waiting::Rollout { lacking, refusal, .. } => {
             (format!("rollout on {}", rules::first_few(lacking)), Some(refusal))
         }
-        Waiting::SignerTooYoung { .. } => ("its new signer to reach everybody who verifies it".to_owned(), None),
+        Waiting::SignerTooYoung { .. } => ("every verifier to have its new signer".to_owned(), None),
         other => (other.to_string(), None),
     };
     labelled("waits for", &cause, out)?;
     let until = match waiting.until() {
         Some(until) => format!("{} ({}) at the latest", span::instant(until), span::from_to(now, until)),
-        None => "it happens: time alone does not end this".to_owned(),
+        None => "this changes; time alone does not end the wait".to_owned(),
     };
     labelled("until", &until, out)?;
     match refusal {
@@ -290,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_risk_is_a_warning_until_it_is_there() {
+    fn a_future_risk_is_a_warning_and_a_present_risk_is_critical() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let now = at("2026-01-01T12:00:00Z");
         let report =
@@ -301,7 +289,7 @@ mod tests {
             broken: Broken {
                 bundle: "trust".to_owned(),
                 leaf: "leaf".to_owned(),
-                obstacle: Obstacle::Untrusted { signer: "signer".to_owned() },
+                obstacle: Obstacle::Untrusted { signer: "signer".to_owned(), namesake: None },
             },
         };
         assert_eq!(found(&report(Vec::new())), Found::Nothing);

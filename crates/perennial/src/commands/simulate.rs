@@ -1,4 +1,4 @@
-//! `perennial simulate`: decades of the planner's decisions on a virtual clock, with trouble, judged independently.
+//! `perennial simulate`: runs the planner for decades on a virtual clock, with faults, and checks every write.
 
 mod parts;
 mod story;
@@ -15,6 +15,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use perennial_core::catalog::{Catalog, Component};
+use perennial_core::clocks::shifted;
 use perennial_core::plan::{Planner, Report, Scope};
 use perennial_core::simulate::{Decide, FaultKind, Options, Outcome, Reproduction, Simulation, shortest};
 use perennial_core::snapshot::Snapshot;
@@ -24,61 +25,61 @@ use crate::exit::Found;
 use crate::output;
 use crate::span::Span;
 
-/// Simulate years of a cluster: the real decisions on a virtual clock, with faults if you like
+/// Simulate years of a cluster: the real planner on a virtual clock, optionally with faults
 ///
-/// Keys are symbols, processes read late, and a judge that shares no code with the planner decides after every write
-/// whether somebody stopped trusting somebody. The same arguments give the same story, byte for byte.
+/// Keys are symbols, and processes reload late. After every write, an independent checker, which shares no code with the planner, checks
+/// that no client has lost trust in a server. The same arguments give the same output, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial simulate --years 10 --seed 7\n  \
     perennial simulate --years 3 --faults deletions,corruption --verbose\n  \
     perennial simulate --years 30 --catalog etcd,service-ca\n  \
-    perennial simulate --snapshot-at 200d > snapshot.json    the cluster as it is then, for plan\n\n\
+    perennial simulate --snapshot-at 200d > snapshot.json    a snapshot for plan --from\n\n\
     Kinds of faults:\n  \
     outages, long-outages, deletions, corruption, crashes, clocks, membership, administrators\n\n\
     Exit codes:\n  \
-    0   nothing broke that could have been kept\n  \
-    1   failed\n  \
+    0   no write broke trust\n  \
+    1   failure\n  \
     2   wrong usage\n  \
-    4   trust broke; the shortest way to see that is printed")]
+    4   a write broke trust; the output has the shortest reproduction")]
 pub(crate) struct Args {
-    /// How many years, of 365 days each
+    /// The number of years, of 365 days each
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     years: u32,
 
-    /// Decides everything that is left to chance
+    /// The seed of all random choices
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 
-    /// What goes wrong: kinds of faults, or all, or none
+    /// Kinds of faults, or all, or none
     #[arg(long, value_name = "KIND,...", default_value = "none")]
     faults: Faults,
 
-    /// Only the certificates of these components: kube-apiserver, kube-controller-manager, etcd, service-ca
+    /// Simulate only these components: kube-apiserver, kube-controller-manager, etcd, service-ca
     #[arg(long, value_name = "COMPONENT,...", value_delimiter = ',', value_parser = parts::component)]
     catalog: Vec<Component>,
 
-    /// How many control-plane nodes there are at first
+    /// The number of control-plane nodes at the start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     nodes: u32,
 
-    /// How many Services ask for a certificate at first
+    /// The number of Services with a certificate at the start
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     services: u32,
 
-    /// The first day, or instant
+    /// The first day or instant
     #[arg(long, value_name = "TIME", default_value = "2026-01-01", value_parser = parse_start)]
     start: Timestamp,
 
-    /// Tell every single certificate and the full reason of every wait
+    /// Print every certificate, and the full reason of every wait
     #[arg(long, conflicts_with_all = ["snapshot_at", "output"])]
     verbose: bool,
 
-    /// Print the snapshot of the cluster when Perennial first looks after this time, instead of the story
+    /// Print the snapshot of the first pass after this time, instead of the story
     #[arg(long, value_name = "SPAN", conflicts_with = "output")]
     snapshot_at: Option<Span>,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -89,26 +90,26 @@ enum Format {
     Json,
 }
 
-/// Kinds of faults, as somebody listed them.
+/// The kinds of faults from the command line.
 #[derive(Debug, Clone)]
 struct Faults(Vec<FaultKind>);
 
-/// What a run was about, and what came of it.
+/// The arguments and the result of a simulation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Rehearsal {
+struct Simulated {
     years: u32,
     nodes: usize,
     services: usize,
     fault_kinds: Vec<FaultKind>,
-    /// The components, where only some were wanted.
+    /// The components in `--catalog`.
     catalog: Vec<Component>,
     outcome: Outcome,
-    /// With as little trouble as possible, where something broke.
+    /// The shortest reproduction of a violation.
     reproduction: Option<Reproduction>,
 }
 
-/// Runs a simulation, and tells it.
+/// Runs a simulation, and prints its story.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let builtin = Catalog::builtin();
     let catalog = match args.catalog.as_slice() {
@@ -122,12 +123,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         output::json(&snapshot, out)?;
         return Ok(Found::Nothing);
     }
-    let rehearsal = rehearse(args, &simulation, &plan);
+    let simulated = simulate(args, &simulation, &plan);
     match args.output {
-        Format::Table => story::print(&rehearsal, &catalog, args.verbose, out)?,
-        Format::Json => output::json(&rehearsal, out)?,
+        Format::Table => story::print(&simulated, &catalog, args.verbose, out)?,
+        Format::Json => output::json(&simulated, out)?,
     }
-    Ok(if rehearsal.outcome.violations.is_empty() { Found::Nothing } else { Found::Critical })
+    Ok(if simulated.outcome.violations.is_empty() { Found::Nothing } else { Found::Critical })
 }
 
 fn options(args: &Args) -> Options {
@@ -139,7 +140,7 @@ fn options(args: &Args) -> Options {
     }
 }
 
-fn rehearse(args: &Args, simulation: &Simulation<'_>, decide: &Decide<'_>) -> Rehearsal {
+fn simulate(args: &Args, simulation: &Simulation<'_>, decide: &Decide<'_>) -> Simulated {
     let options = options(args);
     let script = options.script();
     let bar = progress(&options);
@@ -150,11 +151,11 @@ fn rehearse(args: &Args, simulation: &Simulation<'_>, decide: &Decide<'_>) -> Re
     let reproduction = if outcome.violations.is_empty() {
         None
     } else {
-        bar.set_message("looking for the shortest way to see it");
+        bar.set_message("searching for the shortest reproduction");
         shortest(simulation, &options, &script, decide)
     };
     bar.finish_and_clear();
-    Rehearsal {
+    Simulated {
         years: args.years,
         nodes: options.nodes,
         services: options.services,
@@ -165,9 +166,9 @@ fn rehearse(args: &Args, simulation: &Simulation<'_>, decide: &Decide<'_>) -> Re
     }
 }
 
-/// What Perennial saw when it first looked at this time or after it.
+/// Returns the snapshot of the first pass at or after this time.
 fn snapshot_at(simulation: &Simulation<'_>, options: &Options, after: SignedDuration) -> anyhow::Result<Snapshot> {
-    let wanted = options.start + after;
+    let wanted = shifted(options.start, after);
     let seen = RefCell::new(None);
     let decide = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| -> Report {
         let mut seen = seen.borrow_mut();
@@ -177,12 +178,12 @@ fn snapshot_at(simulation: &Simulation<'_>, options: &Options, after: SignedDura
         planner.plan(snapshot, scope)
     };
     simulation.run_with(options, options.script(), &decide);
-    let last = options.start + options.length;
+    let last = shifted(options.start, options.length);
     seen.into_inner()
-        .with_context(|| format!("Perennial does not look between {wanted} and the end, {last}: simulate more --years"))
+        .with_context(|| format!("no pass between {wanted} and the end of the simulation, {last}: pass more --years"))
 }
 
-/// A bar on a terminal, nothing elsewhere: decades with much trouble take their time.
+/// Returns a progress bar, which is visible only on a terminal.
 fn progress(options: &Options) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}%, {elapsed}")
         .expect("the template is valid")
@@ -205,18 +206,21 @@ impl FromStr for Faults {
             "none" => Ok(Faults(Vec::new())),
             list => {
                 let kinds: Result<Vec<FaultKind>, String> = list.split(',').map(str::parse).collect();
-                Ok(Faults(kinds.map_err(|error| format!("{error}; or all, or none"))?))
+                Ok(Faults(kinds.map_err(|error| format!("{error}; also accepted are all and none"))?))
             }
         }
     }
 }
 
-/// Dates end with the year 9999, and decades of decisions reckon decades ahead.
+/// The latest accepted start. The planner computes dates decades ahead, and dates end with the year 9999.
 const LAST_START: &str = "9000-01-01T00:00:00Z";
 
 fn parse_start(text: &str) -> Result<Timestamp, String> {
-    let wrong =
-        || format!("{text:?} is no time: expected a day such as 2026-01-01, or 2026-01-01T12:00:00Z, before 9000");
+    let wrong = || {
+        format!(
+            "{text:?} is not a time: expected a day such as 2026-01-01, or 2026-01-01T12:00:00Z, before the year 9000"
+        )
+    };
     let day = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
     let start = text.parse::<Timestamp>().ok().or_else(day).ok_or_else(wrong)?;
     let last: Timestamp = LAST_START.parse().map_err(|_| wrong())?;
@@ -235,7 +239,7 @@ mod tests {
         args: Args,
     }
 
-    /// Trusts that every process has everything at once, and so breaks those that have not.
+    /// Plans as if every edge had consent, and so breaks edges.
     fn careless(planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope) -> Report {
         let mut blind = snapshot.clone();
         let names = planner.wiring().edges().iter().map(|edge| edge.name.to_string());
@@ -244,16 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_is_told_with_as_little_else_as_possible() {
+    fn a_violation_is_printed_with_its_shortest_reproduction() {
         let args = Line::parse_from(["simulate", "--years", "1", "--faults", "crashes"]).args;
         let catalog = Catalog::builtin();
-        let rehearsal = rehearse(&args, &Simulation::new(catalog), &careless);
-        let reproduction = rehearsal.reproduction.as_ref().unwrap();
-        assert!(reproduction.faults.len() < rehearsal.outcome.faults.len());
+        let simulated = simulate(&args, &Simulation::new(catalog), &careless);
+        let reproduction = simulated.reproduction.as_ref().unwrap();
+        assert!(reproduction.faults.len() < simulated.outcome.faults.len());
         let mut text = Vec::new();
-        story::print(&rehearsal, catalog, false, &mut text).unwrap();
+        story::print(&simulated, catalog, false, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        let end = text.split_once("SHORTEST").map(|(_, end)| end.to_owned()).unwrap();
-        assert!(end.contains("And then:") && end.contains("VERDICT: trust broke"), "{text}");
+        let end = text.split_once("SHORTEST REPRODUCTION").map(|(_, end)| end.to_owned()).unwrap();
+        assert!(end.contains("Violation:") && end.contains("RESULT: trust broke"), "{text}");
     }
 }

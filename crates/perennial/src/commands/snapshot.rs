@@ -1,14 +1,14 @@
-//! `perennial snapshot`: the state of a cluster as a file, from which everything can be planned anywhere.
+//! `perennial snapshot`: prints the state of a cluster, for use with `--from`.
 
 use std::io::Write;
 
 use perennial_core::catalog::Catalog;
-use perennial_core::wiring::Wiring;
+use perennial_core::catalog::index::Wiring;
 
 use crate::cluster::ClusterArgs;
 use crate::output;
 
-/// Print the state of a cluster as JSON, without any key: for plan, verify, explain and forecast, here or elsewhere
+/// Print the state of a cluster as JSON, without any key, for plan, verify, explain and forecast on any machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial snapshot > snapshot.json\n  \

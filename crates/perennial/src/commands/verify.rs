@@ -1,4 +1,4 @@
-//! `perennial verify`: the trust matrix: who accepts whom, until when, and how that is known.
+//! `perennial verify`: lists every edge, whether it holds, until when, and the evidence.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use perennial_core::catalog::Catalog;
 use perennial_core::plan::Planner;
 use perennial_core::snapshot::{Slot, Snapshot};
-use perennial_core::trust::{CertificateId, Evidence};
+use perennial_core::trust::{CertificateId, Evidence, Obstacle};
 use perennial_core::verify::{Checked, State, verify};
 use serde::Serialize;
 
@@ -18,32 +18,32 @@ use crate::snapshot::From;
 use crate::span::{self, Span};
 use crate::table::{Table, labelled, section};
 
-/// Verify: every edge of trust, whether it holds, until when, and how that is known
+/// Verify every edge: whether it holds, until when, and how Perennial knows it
 ///
-/// An edge is a process that must accept what another one presents. It holds if every version of the trust that a
-/// process may still have accepts every version of the certificate that a process may still present, each over its best
-/// path, and it ends with the first certificate on such a path.
+/// An edge is a requirement: a verifier must accept the certificate of another process. An edge holds if every version of
+/// the bundle that the verifier may still hold accepts every version of the certificate that the other process may still
+/// present. It ends when the first certificate on the best path expires.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial verify                                 the cluster of the current kubectl context\n  \
     perennial verify --from snapshot.json\n  \
     perennial verify --from snapshot.json --warn-within 30d\n  \
-    perennial verify --from snapshot.json -o wide    also what is read from where\n  \
+    perennial verify --from snapshot.json -o wide    also the place of each bundle and certificate\n  \
     perennial verify --from snapshot.json -o json | jq -r '.edges[] | select(.state.broken) | .edge'\n\n\
-    Which certificate of the path ends first (LIMIT):\n  \
-    itself     what is presented\n  \
-    signer     one that signed it\n  \
-    earlier    one that was replaced, and that a process may still hold\n\n\
-    How it is known what a process holds (EVIDENCE), the weakest that an edge rests on:\n  \
-    observed   what it holds was seen\n  \
-    assumed    it reads again within a time that the catalog states\n  \
-    unknown    it reads when it starts, and what it started with was not seen\n  \
-    never      it never reads again\n\n\
+    LIMIT, the certificate of the path that expires first:\n  \
+    itself     the presented certificate\n  \
+    signer     one of its signers\n  \
+    earlier    a previous certificate that a process may still hold\n\n\
+    EVIDENCE, how Perennial knows the version that a process holds (the weakest evidence of the edge):\n  \
+    observed   seen in a running revision or a handshake\n  \
+    assumed    the process reloads within the time in the catalog\n  \
+    unknown    the process reads its files at its start, which was not observed\n  \
+    never      the process never reloads\n\n\
     Exit codes:\n  \
     0   every edge holds\n  \
-    1   failed\n  \
+    1   failure, such as no right to read any Secret\n  \
     2   wrong usage\n  \
-    3   an edge ends within --warn-within, or an object could not be read\n  \
+    3   an edge ends within --warn-within, or an object could not be read: a warning names it\n  \
     4   an edge is broken")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -53,12 +53,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SPAN", default_value = "7d")]
     warn_within: Span,
 
-    /// How to print
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
     output: Listing,
 }
 
-/// The matrix, as JSON and YAML print it.
+/// The list of edges in the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Matrix<'a> {
@@ -69,12 +69,13 @@ struct Matrix<'a> {
     snapshot: &'a Snapshot,
 }
 
-/// Prints the matrix.
+/// Prints the edges.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let planner = Planner::new(Catalog::builtin());
-    let snapshot = args.from.read(planner.wiring())?;
+    let (snapshot, found) = args.from.read_and_judge(planner.wiring())?;
     let at = snapshot.taken_at;
-    let warn_before = at.checked_add(args.warn_within.0).context("--warn-within reaches beyond the calendar")?;
+    let warn_before =
+        at.checked_add(args.warn_within.0).context("--warn-within is too long: dates end with the year 9999")?;
     let mut edges = verify(&planner, &snapshot);
     edges.retain(|edge| args.from.asks_about(edge.row));
     let matrix = Matrix { at, warn_before, edges: &edges, snapshot: &snapshot };
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
         Listing::Json => output::json(&matrix, out)?,
         Listing::Yaml => output::yaml(&matrix, out)?,
     }
-    Ok(edges.iter().map(|checked| severity(&matrix, checked)).max().unwrap_or(Found::Nothing))
+    Ok(edges.iter().map(|checked| severity(&matrix, checked)).fold(found, Found::max))
 }
 
 fn severity(matrix: &Matrix<'_>, checked: &Checked) -> Found {
@@ -111,17 +112,17 @@ fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "At {}: {} edges, {holds} hold, {broken} broken", span::instant(matrix.at), matrix.edges.len())?;
     let unknown: Vec<&Checked> = matrix.edges.iter().filter(|it| matches!(it.state, State::Unknown { .. })).collect();
     if !unknown.is_empty() {
-        write!(out, ", {} not known", unknown.len())?;
+        write!(out, ", {} unknown", unknown.len())?;
     }
     match nothing {
         0 => writeln!(out, ".")?,
-        _ => writeln!(out, ", {nothing} with nothing to trust or to present.")?,
+        _ => writeln!(out, ", {nothing} without a bundle or certificate.")?,
     }
-    let told = unknown.iter().filter_map(|it| match &it.state {
+    let reasons = unknown.iter().filter_map(|it| match &it.state {
         State::Unknown { object, why } => Some(format!("{object} could not be read: {why}")),
         _ => None,
     });
-    for text in told.collect::<BTreeSet<_>>() {
+    for text in reasons.collect::<BTreeSet<_>>() {
         writeln!(out, "{text}")?;
     }
     let until = |checked: &Checked| match checked.state {
@@ -129,7 +130,7 @@ fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
         _ => None,
     };
     if let Some((first, edge)) = matrix.edges.iter().filter_map(|it| Some((until(it)?, &it.edge))).min() {
-        writeln!(out, "The first to end, unless it is renewed: {edge}, {}.", span::from_to(matrix.at, first))?;
+        writeln!(out, "First edge to end without a renewal: {edge}, {}.", span::from_to(matrix.at, first))?;
     }
     let is_soon = |it: &&Checked| until(it).is_some() && severity(matrix, it) == Found::Warnings;
     let soon = matrix.edges.iter().filter(is_soon).count();
@@ -154,15 +155,28 @@ fn print_broken(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     section("BROKEN", out)?;
     for (checked, broken) in broken {
-        writeln!(out, "{} refuses {} of {}", checked.verifier, leaf_text(checked), checked.presenter)?;
-        labelled("who has", &broken.bundle, out)?;
-        labelled("refuses", &broken.leaf, out)?;
+        writeln!(out, "{} rejects {} of {}", checked.verifier, leaf_text(checked), checked.presenter)?;
+        labelled("trusts", &broken.bundle, out)?;
+        labelled("is presented", &broken.leaf, out)?;
         labelled("because", &broken.obstacle.to_string(), out)?;
+        if let Some(since) = since(&broken.obstacle, matrix.at) {
+            labelled("since", &format!("{} ({})", span::instant(since), span::from_to(matrix.at, since)), out)?;
+        }
     }
     Ok(())
 }
 
-/// Grouped by who verifies, and with what.
+/// Returns since when an expired certificate is rejected. No object records since when a signer is not trusted.
+fn since(obstacle: &Obstacle, now: Timestamp) -> Option<Timestamp> {
+    match obstacle {
+        Obstacle::NotValid { not_after, .. } | Obstacle::SignerNotValid { not_after, .. } => {
+            Some(*not_after).filter(|end| *end < now)
+        }
+        Obstacle::Purpose { .. } | Obstacle::Host { .. } | Obstacle::Untrusted { .. } => None,
+    }
+}
+
+/// Returns the edges, grouped by verifier and bundle.
 fn table(matrix: &Matrix<'_>) -> Table {
     let mut groups: Vec<(&str, &Slot, Vec<&Checked>)> = Vec::new();
     for checked in matrix.edges {
@@ -214,9 +228,9 @@ fn wide(matrix: &Matrix<'_>) -> Table {
     table
 }
 
-/// What is presented: the row, or for one of many the object that tells it from the others.
+/// Returns the name of the presented certificate: its row, and for one of many certificates of the row also its object.
 pub(super) fn leaf_text(checked: &Checked) -> String {
-    // Where the same two meet as client and as server, the name says which; so does another column.
+    // The name ends with the purpose if two edges differ only in it; another column has the purpose.
     let edge = checked.edge.trim_end_matches(&format!(" as a {}", checked.purpose));
     let of = format!(" of {}", checked.presenter);
     let accepted = edge.strip_prefix(checked.verifier).and_then(|rest| rest.strip_prefix(" accepts "));
@@ -236,7 +250,7 @@ fn short_until(state: &State) -> String {
         State::Holds { until, .. } => span::day(*until),
         State::Broken(_) => "BROKEN".to_owned(),
         State::Nothing => "nothing yet".to_owned(),
-        State::Unknown { .. } => "not known".to_owned(),
+        State::Unknown { .. } => "unknown".to_owned(),
     }
 }
 
@@ -246,7 +260,7 @@ fn left(matrix: &Matrix<'_>, checked: &Checked) -> String {
     format!("{}{mark}", span::text(matrix.at.duration_until(until)))
 }
 
-/// Which certificate ends first on the path: what is presented, or one above it.
+/// Returns which certificate of the path expires first.
 pub(super) fn limit(checked: &Checked, snapshot: &Snapshot, with_name: bool) -> String {
     let State::Holds { limited_by: Some(id), .. } = &checked.state else { return String::new() };
     let presented = snapshot.secrets.get(&checked.presented).and_then(|found| found.present());
@@ -261,7 +275,7 @@ pub(super) fn limit(checked: &Checked, snapshot: &Snapshot, with_name: bool) -> 
     if with_name { format!("{what}: {}", name_of(snapshot, id)) } else { what.to_owned() }
 }
 
-/// A certificate by where it is kept, or else by its subject.
+/// Returns the place of a certificate, or else its subject.
 fn name_of(snapshot: &Snapshot, id: &CertificateId) -> String {
     let is_it = |slot: &&Slot| {
         snapshot.secrets.get(*slot).and_then(|found| found.present()).is_some_and(|it| it.certificate.id == *id)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Graph, colour};
 
-/// The graph as DOT.
+/// Returns the graph in the DOT language.
 pub(crate) fn dot(graph: &Graph) -> String {
     let mut text = String::from(
         "digraph catalog {\n  rankdir=LR;\n  node [shape=box, style=filled, fontname=\"sans-serif\", fontsize=10];\n",
@@ -24,7 +24,7 @@ pub(crate) fn dot(graph: &Graph) -> String {
     text
 }
 
-/// In DOT only the quote and the backslash need escaping, and a line ends with `\n`.
+/// Quotes a string. DOT needs escapes only for the quote, the backslash and the end of a line.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }

@@ -1,4 +1,4 @@
-//! The catalog as a graph: from what is presented, through signers and bundles, to who verifies it.
+//! The catalog as a graph: from certificates, through signers and bundles, to verifiers.
 
 mod dot;
 mod svg;
@@ -11,7 +11,7 @@ use perennial_core::policy::Usage;
 pub(crate) use dot::dot;
 pub(crate) use svg::svg;
 
-/// Nodes in layers, and the links between them, which all point from a layer to a later one or stay within it.
+/// Nodes in layers, and links. Every link points to a later layer or stays within its layer.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     nodes: BTreeMap<String, Node>,
@@ -21,7 +21,7 @@ pub(crate) struct Graph {
 #[derive(Debug)]
 struct Node {
     kind: Kind,
-    /// What it is called, and where it is found.
+    /// The name and the place.
     lines: [String; 2],
     layer: usize,
 }
@@ -38,11 +38,11 @@ enum Kind {
 struct Link {
     from: String,
     to: String,
-    /// How a change gets along it; links without are there as soon as they are made.
+    /// How a change is delivered; none if no process has to load it.
     delivery: Option<Speed>,
 }
 
-/// A delivery as far as a picture shows it.
+/// The kinds of delivery in the graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Speed {
     Reloaded,
@@ -52,11 +52,11 @@ enum Speed {
 
 const LEAVES: usize = 0;
 const SIGNERS: usize = 1;
-/// Bundles take the layers from here on, deeper ones later; verifiers come behind all of them.
+/// The first layer of bundles. Deeper bundles have later layers, and verifiers have the last layer.
 const BUNDLES: usize = 2;
 
 impl Graph {
-    /// The part of the catalog that belongs to a day.
+    /// Returns the graph of Day-1 or Day-2.
     pub(crate) fn of(catalog: &Catalog, day: Day) -> Graph {
         let mut graph = Graph::default();
         let last = BUNDLES + 1 + catalog.bundles.iter().map(|bundle| depth(catalog, bundle.id)).max().unwrap_or(0);
@@ -94,7 +94,7 @@ impl Graph {
         self.link(&key, &signer, speed(presenter.delivery));
     }
 
-    /// A signer, and the signer above it; or a leaf that is trusted itself. What Day-2 adopts is shown as its heir.
+    /// Adds a signer and its own signer, or a leaf that is trusted itself. A Day-1 row that Day-2 takes over is shown as the Day-2 row.
     fn row(&mut self, catalog: &Catalog, row: &Row) -> String {
         if let Succession::AdoptedBy(heir) = row.succession
             && let Some(heir) = catalog.row(heir)
@@ -143,7 +143,7 @@ impl Graph {
     }
 }
 
-/// The day whose trust it is: what Day-1 made and Day-2 still relies on belongs to Day-2.
+/// Returns the day of an edge. Certificates of Day-1 that Day-2 still uses belong to Day-2.
 fn edge_day(catalog: &Catalog, row: &Row, trust: &Trust) -> Day {
     let trust = match trust {
         Trust::Bundle(id) => catalog.bundle(id).map(|bundle| bundle.day),
@@ -152,7 +152,7 @@ fn edge_day(catalog: &Catalog, row: &Row, trust: &Trust) -> Day {
     trust.unwrap_or(row.day).max(row.day)
 }
 
-/// How many bundles lie between this one and the signers.
+/// Returns the number of bundles between this one and the signers.
 fn depth(catalog: &Catalog, id: &str) -> usize {
     let below = |input: &BundleInput| match *input {
         BundleInput::Bundle(id) | BundleInput::First(id) => Some(1 + depth(catalog, id)),
@@ -171,10 +171,10 @@ fn speed(delivery: Delivery) -> Option<Speed> {
 }
 
 impl Kind {
-    /// What the legend calls it.
+    /// Returns the name in the legend.
     fn title(self) -> &'static str {
         match self {
-            Kind::Leaf => "presented",
+            Kind::Leaf => "certificate",
             Kind::Signer => "signer",
             Kind::Bundle => "bundle",
             Kind::Verifier => "verifier",
@@ -192,11 +192,11 @@ impl Kind {
 }
 
 impl Speed {
-    /// What the legend calls it.
+    /// Returns the name in the legend.
     fn title(self) -> &'static str {
         match self {
             Speed::Reloaded => "reloaded",
-            Speed::Revisioned => "revisioned: restarts",
+            Speed::Revisioned => "revisioned: restart",
             Speed::Never => "never",
         }
     }
@@ -210,7 +210,7 @@ impl Speed {
     }
 }
 
-/// The colour of a link.
+/// Returns the colour of a link.
 fn colour(speed: Option<Speed>) -> &'static str {
     speed.map_or("#8a8a8a", Speed::colour)
 }

@@ -1,20 +1,20 @@
-//! The graph as a picture: layers from left to right, in each the order that crosses fewest links.
+//! Draws the graph as SVG: layers from left to right, ordered so that few links cross.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{Graph, Kind, Node, Speed, colour};
 
-/// Wide enough for the longest name; a test checks that.
+/// The size of a box. A test checks that the longest name fits.
 const BOX: (f64, f64) = (350.0, 34.0);
 const GAP: (f64, f64) = (100.0, 12.0);
 const MARGIN: f64 = 24.0;
 const LEGEND: f64 = 40.0;
 
-/// Passes over the layers, each ordering by the neighbours of the one before; more change next to nothing.
+/// The number of passes that order the layers. More passes change almost nothing.
 const PASSES: usize = 12;
 
-/// The graph as SVG.
+/// Returns the graph as SVG.
 pub(crate) fn svg(graph: &Graph) -> String {
     let layers = layers(graph);
     let rows = layers.iter().map(Vec::len).max().unwrap_or(0);
@@ -38,7 +38,7 @@ pub(crate) fn svg(graph: &Graph) -> String {
     text
 }
 
-/// The keys of each layer, ordered by the mean position of their neighbours. Layers that nobody is in are left out.
+/// Returns the nodes of each layer, ordered by the mean position of their neighbours, without empty layers.
 fn layers(graph: &Graph) -> Vec<Vec<&str>> {
     let mut by_layer: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     for (key, node) in &graph.nodes {
@@ -68,7 +68,7 @@ fn layers(graph: &Graph) -> Vec<Vec<&str>> {
     layers
 }
 
-/// The upper left corner of each box; every layer is spread over the whole height.
+/// Returns the upper left corner of each box. Every layer uses the whole height.
 fn places<'a>(layers: &[Vec<&'a str>], height: f64) -> BTreeMap<&'a str, (f64, f64)> {
     let mut places = BTreeMap::new();
     for (column, layer) in layers.iter().enumerate() {
@@ -81,7 +81,7 @@ fn places<'a>(layers: &[Vec<&'a str>], height: f64) -> BTreeMap<&'a str, (f64, f
     places
 }
 
-/// From the right side of one box to the left side of another; within a layer, around its right side.
+/// Returns a curve from the right side of one box to the left side of another, or along the right side within a layer.
 fn curve(from: (f64, f64), to: (f64, f64), colour: &str) -> String {
     let start = (from.0 + BOX.0, from.1 + BOX.1 / 2.0);
     let same_layer = from.0 == to.0;
@@ -163,7 +163,7 @@ mod tests {
     fn every_text_fits_its_box() {
         for day in [Day::One, Day::Two] {
             for node in Graph::of(Catalog::builtin(), day).nodes.values() {
-                // The width of a letter of common fonts at these sizes, on average.
+                // The average width of a letter of common fonts at these sizes.
                 for (line, letter) in node.lines.iter().zip([6.6, 5.0]) {
                     assert!(line.chars().count() as f64 * letter <= BOX.0 - 14.0, "{line}");
                 }

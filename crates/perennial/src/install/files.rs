@@ -1,4 +1,4 @@
-//! Every file of an installation, in memory.
+//! The content of all files of an installation.
 
 use jiff::Timestamp;
 use perennial_core::catalog::Catalog;
@@ -10,7 +10,7 @@ use super::make::{Made, find, pem};
 use super::manifests::{self, TlsParts};
 use super::staging::OutputFile;
 
-/// Certificates, keys, bundles, kubeconfigs and manifests, as the plan names them.
+/// Returns the certificates, keys, bundles, kubeconfigs and manifests of the plan.
 pub(crate) fn files(
     catalog: &Catalog,
     cluster: &str,

@@ -1,19 +1,19 @@
-//! Kubeconfigs with an embedded client certificate.
+//! Writes kubeconfigs with an embedded client certificate.
 
 use zeroize::Zeroizing;
 
 use super::yaml::Document;
 
-/// What a kubeconfig is made of.
+/// The content of a kubeconfig.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     /// The cluster's name.
     pub(crate) cluster: &'a str,
     /// The API server's URL.
     pub(crate) server: &'a str,
-    /// The name that is in the server's certificate, where it is not the one in the URL.
+    /// The name in the server's certificate, if it differs from the URL.
     pub(crate) server_name: Option<&'a str>,
-    /// What the client trusts, as PEM.
+    /// The CA bundle of the client, as PEM.
     pub(crate) bundle_pem: &'a str,
     /// The user's name inside the file.
     pub(crate) user: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) certificate_pem: &'a str,
 }
 
-/// The kubeconfig as YAML.
+/// Returns the kubeconfig as YAML.
 pub(crate) fn render(parts: &Parts<'_>, key_pem: &Zeroizing<String>) -> Zeroizing<Vec<u8>> {
     let mut yaml = Document::default();
     yaml.line("apiVersion: v1")

@@ -1,4 +1,4 @@
-//! Makes what the plan says: keys in parallel, then certificates in order.
+//! Generates the keys of a plan in parallel, then issues its certificates in order.
 
 use std::num::NonZero;
 use std::time::{Duration, Instant};
@@ -9,23 +9,23 @@ use perennial_core::install::{InstallPlan, PlannedCertificate};
 use perennial_core::key::KeySpec;
 use perennial_x509::{Certificate, Issuer, KeyPool, PrivateKey, issue, self_signed};
 
-/// A certificate of the plan, made.
+/// An issued certificate of the plan.
 #[derive(Debug)]
 pub(crate) struct Made<'a> {
-    /// What was asked for.
+    /// The planned certificate.
     pub(crate) planned: &'a PlannedCertificate<'a>,
     /// The certificate.
     pub(crate) certificate: Certificate,
     /// Its key.
     pub(crate) key: PrivateKey,
-    /// How long key and certificate took.
+    /// The time to generate key and certificate.
     pub(crate) duration: Duration,
 }
 
-/// Makes every certificate of the plan, in its order.
+/// Issues every certificate of the plan, in its order.
 pub(crate) fn make<'a>(plan: &'a InstallPlan<'a>, threads: NonZero<usize>) -> anyhow::Result<Vec<Made<'a>>> {
     let specs: Vec<KeySpec> = plan.certificates.iter().map(|planned| planned.issuance.spec.key).collect();
-    // More threads than keys would have nothing to do.
+    // More threads than keys would be idle.
     let threads = NonZero::new(specs.len()).map_or(threads, |keys| threads.min(keys));
     let progress = progress(specs.len());
     let keys = KeyPool::new(threads)
@@ -41,7 +41,7 @@ pub(crate) fn make<'a>(plan: &'a InstallPlan<'a>, threads: NonZero<usize>) -> an
         let certificate = match planned.signer.map(|signer| find(&made, signer.id)) {
             None => self_signed(&planned.issuance.spec, &generated.key),
             Some(signer) => {
-                let issuer = Issuer::new(&signer.certificate, &signer.key).context("its signer cannot sign")?;
+                let issuer = Issuer::new(&signer.certificate, &signer.key).context("the signer cannot sign")?;
                 issue(&planned.issuance.spec, generated.key.public_key(), &issuer)
             }
         }
@@ -52,19 +52,19 @@ pub(crate) fn make<'a>(plan: &'a InstallPlan<'a>, threads: NonZero<usize>) -> an
     Ok(made)
 }
 
-/// What was made for the row with this id.
+/// Returns the issued certificate of a row.
 pub(crate) fn find<'m, 'a>(made: &'m [Made<'a>], id: &str) -> &'m Made<'a> {
     made.iter()
         .find(|made| made.planned.row.id == id)
-        .expect("the plan lists signers first, and names only its own rows")
+        .expect("a plan lists signers first, and refers only to its own rows")
 }
 
-/// The certificates of these rows, one after the other.
+/// Returns the certificates of these rows as PEM.
 pub(crate) fn pem(made: &[Made<'_>], ids: &[&str]) -> String {
     ids.iter().map(|id| find(made, id).certificate.to_pem()).collect()
 }
 
-/// A bar on a terminal, nothing elsewhere. RSA 4096 takes seconds a key.
+/// Returns a progress bar, which is visible only on a terminal. An RSA 4096 key takes seconds.
 fn progress(keys: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {pos}/{len} keys, {elapsed}")
         .expect("the template is valid")

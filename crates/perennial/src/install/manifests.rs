@@ -1,4 +1,4 @@
-//! The objects that carry Day-1 into the cluster: Secrets, ConfigMaps and the initial PKI resource.
+//! Writes the manifests of Day-1: Secrets, ConfigMaps and the initial PKI resource.
 
 use jiff::Timestamp;
 use perennial_api::annotations::{DESCRIPTION, ISSUED_AT, ISSUER, NOT_AFTER, NOT_BEFORE, OWNING_COMPONENT};
@@ -11,14 +11,14 @@ use zeroize::Zeroizing;
 
 use super::yaml::Document;
 
-/// What a Secret of type `kubernetes.io/tls` is made of.
+/// The content of a Secret of type `kubernetes.io/tls`.
 #[derive(Debug)]
 pub(crate) struct TlsParts<'a> {
-    /// The certificate, and its chain where it serves one, as PEM.
+    /// The certificate, and the chain of a serving certificate, as PEM.
     pub(crate) certificate_pem: &'a str,
-    /// What it is for.
+    /// The purpose of the certificate.
     pub(crate) purpose: &'a str,
-    /// Its life.
+    /// Its validity.
     pub(crate) validity: Validity,
     /// The common name of its issuer.
     pub(crate) issuer: &'a str,
@@ -26,7 +26,7 @@ pub(crate) struct TlsParts<'a> {
     pub(crate) issued_at: Timestamp,
 }
 
-/// A Secret with certificate and key.
+/// Returns a Secret with certificate and key.
 pub(crate) fn secret(
     planned: &PlannedSecret<'_>,
     parts: &TlsParts<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn secret(
     yaml.finish()
 }
 
-/// A ConfigMap with a bundle.
+/// Returns a ConfigMap with a bundle.
 pub(crate) fn config_map(planned: &PlannedConfigMap, bundle_pem: &str) -> Vec<u8> {
     let annotations = [(OWNING_COMPONENT, planned.owner.owner().to_owned()), (DESCRIPTION, "CA bundle".to_owned())];
     let mut yaml = header("ConfigMap", planned.place.object, &annotations);
@@ -58,7 +58,7 @@ pub(crate) fn config_map(planned: &PlannedConfigMap, bundle_pem: &str) -> Vec<u8
     yaml.finish().to_vec()
 }
 
-/// The PKI resource with which the cluster starts.
+/// Returns the initial PKI resource of the cluster.
 pub(crate) fn pki(policy: &Policy) -> anyhow::Result<String> {
     Ok(serde_norway::to_string(&Pki::new(perennial_api::pki::NAME, PkiSpec::from(policy)))?)
 }

@@ -1,7 +1,7 @@
-//! The metrics of an installation in the Prometheus text format, for node_exporter's textfile collector.
+//! Writes the metrics of an installation in the Prometheus text format, for node_exporter's textfile collector.
 //!
-//! That collector reads the classic format only, in which a counter's `# TYPE` line carries the full name and
-//! no OpenMetrics types exist; the metrics library of the operator writes OpenMetrics, so this is written here.
+//! This collector reads only the classic text format. The metrics library of the operator writes OpenMetrics, in which the `# TYPE`
+//! line of a counter lacks `_total`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use std::time::Duration;
 use perennial_core::catalog::{Catalog, Component, Row};
 use perennial_core::key::KeySpec;
 
-/// One certificate that was made.
+/// One issued certificate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample<'a> {
     /// Its row.
     pub(crate) row: &'a Row,
     /// Its key.
     pub(crate) key: KeySpec,
-    /// How long key and certificate took.
+    /// The time to generate key and certificate.
     pub(crate) duration: Duration,
 }
 
-/// Upper bounds in seconds.
+/// The upper bounds of the histogram in seconds.
 const BUCKETS: [(f64, &str); 7] =
     [(0.01, "0.01"), (0.1, "0.1"), (0.5, "0.5"), (1.0, "1"), (2.0, "2"), (5.0, "5"), (10.0, "10")];
 
-/// The whole file. Families, labels and bounds are those of the operator, so that one query reads both.
+/// Returns the content of the file. Names, labels and bounds are the same as in the operator, so that one query reads both.
 pub(crate) fn render(catalog: &Catalog, samples: &[Sample<'_>]) -> String {
     let mut text = String::new();
     family(&mut text, "openshift_pki_certificate_info", "gauge", "Certificates and the parameters of their keys.");
     for sample in samples {
-        // One that is kept in a file alone has neither.
+        // A certificate that is only in a file has neither.
         let secret = catalog.secret_of(sample.row);
         let (namespace, secret) = secret.map_or(("", ""), |object| (object.namespace, object.name));
         let category = Some(category(catalog, sample));
@@ -69,7 +69,7 @@ fn category(catalog: &Catalog, sample: &Sample<'_>) -> &'static str {
     catalog.logical(sample.row).category.name()
 }
 
-/// The labels of every family, with a category where it has one, then `more`. Values are names of ours: none needs escaping.
+/// Returns the labels of a sample, with the category if there is one, then `more`. No value needs escapes.
 fn labels(sample: &Sample<'_>, category: Option<&str>, more: &[(&str, &str)]) -> String {
     let size = sample.key.key_size().map(|bits| bits.to_string()).unwrap_or_default();
     let mut labels = vec![("certificate_name", sample.row.certificate)];

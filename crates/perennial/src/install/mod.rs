@@ -1,4 +1,4 @@
-//! Day-1, carried out: from the plan to files that appear all at once.
+//! Executes the plan of an installation: generates keys, issues certificates, and writes all files at once.
 
 pub(crate) mod files;
 pub(crate) mod kubeconfig;

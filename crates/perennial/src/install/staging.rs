@@ -1,4 +1,4 @@
-//! A directory that appears whole or not at all.
+//! Writes a directory that appears complete or not at all.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,22 +11,22 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zeroize::Zeroizing;
 
-/// A file to write, below the directory.
+/// A file of the output directory.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     path: String,
     content: Content,
 }
 
-/// What is in a file decides who may read it.
+/// The content of a file, which decides its mode.
 enum Content {
-    /// No key: 0644.
+    /// Content without a key: 0644.
     Public(Vec<u8>),
-    /// Holds a key: 0600.
+    /// Content with a key: 0600.
     Secret(Zeroizing<Vec<u8>>),
 }
 
-/// Where the directory will be: checked, and its files gathered beside it until they are complete.
+/// The checked output directory, and the staging directory next to it.
 #[derive(Debug)]
 pub(crate) struct Destination {
     parent: PathBuf,
@@ -35,12 +35,12 @@ pub(crate) struct Destination {
 }
 
 impl OutputFile {
-    /// A file without a key.
+    /// Returns a file without a key.
     pub(crate) fn public(path: impl Into<String>, content: impl Into<Vec<u8>>) -> OutputFile {
         OutputFile { path: path.into(), content: Content::Public(content.into()) }
     }
 
-    /// A file that holds a key.
+    /// Returns a file with a key.
     pub(crate) fn secret(path: impl Into<String>, content: Zeroizing<Vec<u8>>) -> OutputFile {
         OutputFile { path: path.into(), content: Content::Secret(content) }
     }
@@ -56,14 +56,13 @@ impl std::fmt::Debug for Content {
 }
 
 impl Destination {
-    /// Prepares for `path` to become the directory. Everything that can be wrong with it is found here, before any
-    /// work is spent on what goes into it.
+    /// Checks that `path` can become the directory, before any key is generated.
     pub(crate) fn prepare(path: &Path) -> anyhow::Result<Destination> {
         let shown = path.display();
         let path = match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
             Err(error) => return Err(error).with_context(|| format!("cannot use {shown} as output directory")),
-            // A link to an empty directory, or a path that ends in `..`, is resolved.
+            // Resolves a link to an empty directory, or a path that ends in `..`.
             Ok(_) => usable(path).with_context(|| format!("cannot use {shown} as output directory"))?,
         };
         let parent = match path.parent() {
@@ -73,46 +72,46 @@ impl Destination {
         };
         let staging = fs::create_dir_all(&parent)
             .and_then(|()| Staging::new(&parent))
-            .with_context(|| format!("cannot make a directory in {}", parent.display()))?;
+            .with_context(|| format!("cannot create a directory in {}", parent.display()))?;
         Ok(Destination { parent, path, staging })
     }
 
-    /// Whether a file of this path would be inside the directory.
+    /// Returns whether a path is inside the directory.
     pub(crate) fn contains(&self, path: &Path) -> bool {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         absolute(path).starts_with(absolute(&self.path))
     }
 
-    /// Writes all files, and lets them appear in one step.
+    /// Writes all files, and moves the complete directory to its place.
     pub(crate) fn write(self, files: &[OutputFile]) -> anyhow::Result<()> {
         let shown = self.path.display().to_string();
         self.staging
             .write(files)
             .and_then(|()| self.staging.move_to(&self.path))
-            .with_context(|| format!("failed to write {shown}; nothing was left there"))?;
+            .with_context(|| format!("failed to write {shown}; the directory was removed"))?;
         File::open(&self.parent)
             .and_then(|parent| parent.sync_all())
-            .with_context(|| format!("{shown} is complete, but may not survive a power failure"))
+            .with_context(|| format!("{shown} is complete, but may be lost in a power failure"))
     }
 }
 
-/// The canonical path of a directory that exists and can be replaced.
+/// Returns the canonical path of an existing directory that can be replaced.
 fn usable(path: &Path) -> anyhow::Result<PathBuf> {
-    let path = fs::canonicalize(path).context("it is a link that leads nowhere")?;
+    let path = fs::canonicalize(path).context("a link to a path that does not exist")?;
     if fs::read_dir(&path)?.next().is_some() {
-        bail!("it exists and is not empty: nothing in it is overwritten, choose another directory");
+        bail!("the directory is not empty: choose another directory");
     }
     if std::env::current_dir().is_ok_and(|current| current == path) {
-        bail!("it is the current directory: choose a new one in it");
+        bail!("it is the current directory: choose a new directory in it");
     }
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev());
     match path.parent() {
         Some(parent) if device(parent)? == device(&path)? => Ok(path),
-        _ => bail!("it is a mount point, which cannot appear in one step: choose a new directory in it"),
+        _ => bail!("it is a mount point, which a rename cannot replace: choose a new directory in it"),
     }
 }
 
-/// A directory that is removed when it is dropped, or when a signal ends the process, unless it was moved away.
+/// A directory that is removed when dropped, or when a signal ends the process, unless it was moved.
 #[derive(Debug)]
 struct Staging {
     path: Arc<Mutex<Option<PathBuf>>>,
@@ -125,7 +124,7 @@ impl Staging {
         let doomed = Arc::clone(&path);
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                // Held until the end, so that nothing is written after the removal.
+                // The lock is held until the end, so that no file is written after the removal.
                 let doomed = doomed.lock().unwrap_or_else(PoisonError::into_inner);
                 doomed.as_deref().map(remove);
                 std::process::exit(128 + signal);
@@ -135,14 +134,14 @@ impl Staging {
             .prefix(".perennial-install-")
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(parent)?;
-        // Removed by `Drop` here, not by its own, which a signal would skip.
+        // `Drop` of this type removes the directory, and the thread above removes it after a signal.
         *path.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.keep());
         Ok(Staging { path })
     }
 
     fn write(&self, files: &[OutputFile]) -> anyhow::Result<()> {
         for file in files {
-            // Held for one file at a time, so that a signal waits for that long at most.
+            // The lock is held for one file at a time, so that a signal waits for one file at most.
             let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
             let top = path.as_deref().context("the staging directory is gone")?;
             write_file(top, file).with_context(|| format!("cannot write {}", file.path))?;
@@ -167,7 +166,7 @@ impl Drop for Staging {
 }
 
 fn remove(path: &Path) {
-    // There is nobody left to tell, and nothing more to try.
+    // The process ends, so a failure is ignored.
     let _ = fs::remove_dir_all(path);
 }
 
@@ -175,11 +174,11 @@ fn remove(path: &Path) {
 pub(crate) fn check_replaceable(path: &Path) -> anyhow::Result<()> {
     let parent = parent_of(path);
     if !parent.is_dir() {
-        bail!("cannot write {}: {} is no directory", path.display(), parent.display());
+        bail!("cannot write {}: {} is not a directory", path.display(), parent.display());
     }
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
-            bail!("cannot write {}: it exists and is no regular file", path.display())
+            bail!("cannot write {}: it is not a regular file", path.display())
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("cannot write {}", path.display()))
@@ -188,13 +187,13 @@ pub(crate) fn check_replaceable(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Writes one file of its own so that a reader sees the old content or the new, never half of it.
+/// Replaces a file by a rename, so that a reader sees the old or the new content, never a part of it.
 pub(crate) fn replace_file(path: &Path, content: &str) -> anyhow::Result<()> {
-    // Whoever collects metrics is somebody else.
+    // Another user collects the metrics.
     replace_with_mode(path, content.as_bytes(), 0o644)
 }
 
-/// The same for a file that only its owner may read.
+/// Replaces a file that only its owner may read.
 pub(crate) fn replace_secret_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     replace_with_mode(path, content, 0o600)
 }
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_appears_whole_and_is_for_its_owner() {
+    fn the_directory_is_complete_and_private() {
         let top = tempfile::tempdir().unwrap();
         let out = top.path().join("new/out");
         let files = [
@@ -266,9 +265,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_leaves_nothing_behind() {
+    fn a_failure_removes_the_directory() {
         let top = tempfile::tempdir().unwrap();
-        // The second file wants the first to be a directory.
+        // The second file needs the first to be a directory.
         let files = [OutputFile::public("a", "x"), OutputFile::public("a/b", "y")];
         let error = Destination::prepare(&top.path().join("out")).unwrap().write(&files).unwrap_err();
         assert!(format!("{error:#}").contains("cannot write a/b"), "{error:#}");
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_become_the_directory_is_refused_before_the_work() {
+    fn an_unusable_path_is_rejected_before_keys_are_generated() {
         let top = tempfile::tempdir().unwrap();
         let refused = |path: &Path, why: &str| {
             let error = format!("{:#}", Destination::prepare(path).unwrap_err());
@@ -287,15 +286,15 @@ mod tests {
         refused(&top.path().join("mine"), "Not a directory");
         refused(&top.path().join("mine/out"), "Not a directory");
         std::os::unix::fs::symlink(top.path().join("nowhere"), top.path().join("link")).unwrap();
-        refused(&top.path().join("link"), "a link that leads nowhere");
+        refused(&top.path().join("link"), "a link to a path that does not exist");
         refused(Path::new("/"), "cannot use / as output directory");
-        // A mount point on every Linux machine; where it has entries, that is the reason.
+        // A mount point on every Linux machine. If it has entries, they are the reason.
         refused(Path::new("/proc"), "cannot use /proc");
         assert_eq!(names(top.path()), ["link", "mine"]);
     }
 
     #[test]
-    fn an_empty_directory_is_used_and_the_slower_of_two_changes_nothing() {
+    fn an_empty_directory_is_replaced_and_the_second_of_two_writers_fails() {
         let top = tempfile::tempdir().unwrap();
         let out = top.path().join("out");
         fs::create_dir(&out).unwrap();

@@ -1,7 +1,7 @@
-//! Writes small YAML documents of known shape, some of which hold a key.
+//! Writes small YAML documents, some of which contain a key.
 //!
-//! A general YAML library would copy a key through buffers that nobody wipes, and would leave a time stamp
-//! unquoted, which some readers take for a date. Here the text is built once, in memory that is wiped.
+//! A general YAML library would copy a key through buffers that are not zeroized, and would not quote a timestamp, which some parsers
+//! then read as a date. This module builds the text once, in zeroized memory.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,20 +14,20 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// A line of our own, such as `metadata:`.
+    /// Adds a fixed line, such as `metadata:`.
     pub(crate) fn line(&mut self, line: &str) -> &mut Document {
         self.push(line.as_bytes());
         self.push(b"\n")
     }
 
-    /// `<prefix><value in quotes>`, whatever the value is.
+    /// Adds `<prefix><quoted value>`.
     pub(crate) fn text(&mut self, prefix: &str, value: &str) -> &mut Document {
         self.push(prefix.as_bytes());
         // A JSON string is a YAML string in double quotes.
         self.line(&serde_json::Value::from(value).to_string())
     }
 
-    /// `<prefix><value in base64>`.
+    /// Adds `<prefix><value in base64>`.
     pub(crate) fn base64(&mut self, prefix: &str, value: &[u8]) -> &mut Document {
         self.push(prefix.as_bytes());
         let length = base64::encoded_len(value.len(), true).expect("a key is not half the address space");
@@ -37,7 +37,7 @@ impl Document {
         self.push(b"\n")
     }
 
-    /// `<prefix>|` and the lines of the value below it, indented.
+    /// Adds `<prefix>|` and the indented lines of the value.
     pub(crate) fn block(&mut self, prefix: &str, indent: &str, value: &str) -> &mut Document {
         self.line(&format!("{prefix}|"));
         for line in value.lines() {
@@ -46,12 +46,12 @@ impl Document {
         self
     }
 
-    /// The finished document.
+    /// Returns the document.
     pub(crate) fn finish(self) -> Zeroizing<Vec<u8>> {
         self.text
     }
 
-    /// Grows by copying into a new buffer and wiping the old one, which `Vec` itself would not.
+    /// Adds bytes. Grows by copying to a new buffer and zeroizing the old one, which `Vec` does not do.
     fn push(&mut self, bytes: &[u8]) -> &mut Document {
         if self.text.capacity() - self.text.len() < bytes.len() {
             let mut larger = Vec::with_capacity((self.text.len() + bytes.len()) * 2);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_survive_whatever_they_are() {
+    fn every_value_is_escaped_correctly() {
         let odd = "2026-01-01T00:00:00Z \"quoted\": {not: yaml} # no comment\\";
         let mut document = Document::default();
         document.line("a:").text("  text: ", odd).base64("  bytes: ", b"\x00\xff key").block(

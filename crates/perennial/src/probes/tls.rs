@@ -1,4 +1,4 @@
-//! What metrics are served with: files that somebody renews, or a certificate that signs itself.
+//! The serving certificate of metrics: files that are reloaded, or a self-signed certificate.
 
 use std::convert::Infallible;
 use std::fs;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use perennial_apiserver::listen::server_config;
+use perennial_core::clocks::shifted;
 use perennial_core::key::{Curve, KeySpec};
 use perennial_core::policy::Usage;
 use perennial_core::spec::{CertificateSpec, Host, Subject, SubjectSpec, Validity};
@@ -22,23 +23,38 @@ use zeroize::Zeroizing;
 
 use crate::clock;
 
-/// How often files are looked at, and a certificate that signs itself.
+/// How often the files and the self-signed certificate are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long one that signs itself lives; it is made again after half of that.
-const LIFE: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// The validity of a self-signed certificate; it is replaced after half of it.
+const VALIDITY: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// How far its `notBefore` is in the past, because clocks differ.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// What connections are served with from now on.
+/// The TLS configuration of new connections.
 pub(super) struct Served {
     source: Source,
     config: watch::Sender<Arc<ServerConfig>>,
 }
 
 enum Source {
-    Files { certificate: PathBuf, key: PathBuf, read: Pem },
-    Itself { renew_at: Timestamp },
+    Files {
+        files: Files,
+        read: Pem,
+    },
+    /// A self-signed certificate; if files are configured, only until they exist.
+    Itself {
+        made_at: Timestamp,
+        awaited: Option<Files>,
+    },
 }
 
-/// A certificate and its key, as they were read.
+/// The files of a certificate and its key.
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+/// The content of the files.
 #[derive(PartialEq, Eq)]
 struct Pem {
     certificate: Vec<u8>,
@@ -46,41 +62,47 @@ struct Pem {
 }
 
 impl Served {
-    /// From these files, or from nothing.
+    /// Reads the files, or creates a self-signed certificate.
+    ///
+    /// Files may appear later, because the operator itself issues the certificate of its Service. Until then, it serves a self-signed
+    /// certificate.
     pub(super) fn new(files: Option<(PathBuf, PathBuf)>) -> anyhow::Result<Served> {
-        let (source, pem) = match files {
-            Some((certificate, key)) => {
-                let read = read(&certificate, &key)?;
-                let config =
-                    configure(&read).with_context(|| format!("cannot serve with {}", certificate.display()))?;
-                (Source::Files { certificate, key, read }, config)
+        let files = files.map(|(certificate, key)| Files { certificate, key });
+        let (source, config) = match files {
+            Some(files) if files.exist() => {
+                let (read, config) = files.read()?;
+                (Source::Files { files, read }, config)
             }
-            None => {
+            awaited => {
+                if let Some(Files { certificate, .. }) = &awaited {
+                    let path = certificate.display();
+                    warn!("{path} does not exist: serving metrics with a self-signed certificate until it does");
+                }
                 let now = clock::now();
-                (Source::Itself { renew_at: now + LIFE / 2 }, configure(&make(now)?)?)
+                (Source::Itself { made_at: now, awaited }, configure(&make(now)?)?)
             }
         };
-        Ok(Served { source, config: watch::Sender::new(pem) })
+        Ok(Served { source, config: watch::Sender::new(config) })
     }
 
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<ServerConfig>> {
         self.config.subscribe()
     }
 
-    /// Renews it for ever. What cannot be read or used leaves what there is.
+    /// Renews the certificate for ever. If the files are unusable, keeps the previous certificate.
     pub(super) async fn keep_fresh(mut self) -> Infallible {
-        let mut last_trouble = String::new();
+        let mut last_problem = String::new();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             match self.renew() {
-                Ok(true) => info!("metrics are served with another certificate"),
-                Ok(false) => last_trouble.clear(),
+                Ok(true) => info!("metrics: serving a new certificate"),
+                Ok(false) => last_problem.clear(),
                 Err(error) => {
-                    let trouble = format!("{error:#}");
-                    if trouble != last_trouble {
-                        warn!("metrics are served with the certificate of before: {trouble}");
+                    let problem = format!("{error:#}");
+                    if problem != last_problem {
+                        warn!("metrics: still serving the previous certificate: {problem}");
                     }
-                    last_trouble = trouble;
+                    last_problem = problem;
                 }
             }
         }
@@ -88,23 +110,36 @@ impl Served {
 
     fn renew(&mut self) -> anyhow::Result<bool> {
         let config = match &mut self.source {
-            Source::Files { certificate, key, read: before } => {
-                let found = read(certificate, key)?;
-                if found == *before {
+            Source::Files { files, read: before } => {
+                if files.pem()? == *before {
                     return Ok(false);
                 }
-                let config =
-                    configure(&found).with_context(|| format!("cannot serve with {}", certificate.display()))?;
+                let (found, config) = files.read()?;
                 *before = found;
                 config
             }
-            Source::Itself { renew_at } => {
+            Source::Itself { awaited, .. } if awaited.as_ref().is_some_and(Files::exist) => {
+                let Some(files) = awaited.take() else { return Ok(false) };
+                match files.read() {
+                    Ok((read, config)) => {
+                        self.source = Source::Files { files, read };
+                        config
+                    }
+                    Err(error) => {
+                        *awaited = Some(files);
+                        return Err(error);
+                    }
+                }
+            }
+            Source::Itself { made_at, .. } => {
                 let now = clock::now();
-                if now < *renew_at {
+                // If the clock was set back, the certificate is not valid yet.
+                let age = made_at.duration_until(now);
+                if -BACKDATE <= age && age < VALIDITY / 2 {
                     return Ok(false);
                 }
                 let config = configure(&make(now)?)?;
-                *renew_at = now + LIFE / 2;
+                *made_at = now;
                 config
             }
         };
@@ -113,11 +148,25 @@ impl Served {
     }
 }
 
-fn read(certificate: &Path, key: &Path) -> anyhow::Result<Pem> {
-    let failed = |path: &Path| format!("failed to read {}", path.display());
-    let certificate = fs::read(certificate).with_context(|| failed(certificate))?;
-    let key = Zeroizing::new(fs::read(key).with_context(|| failed(key))?);
-    Ok(Pem { certificate, key })
+impl Files {
+    /// Returns whether one of the files exists. One file without the other is an error.
+    fn exist(&self) -> bool {
+        self.certificate.exists() || self.key.exists()
+    }
+
+    fn pem(&self) -> anyhow::Result<Pem> {
+        let failed = |path: &Path| format!("failed to read {}", path.display());
+        let certificate = fs::read(&self.certificate).with_context(|| failed(&self.certificate))?;
+        let key = Zeroizing::new(fs::read(&self.key).with_context(|| failed(&self.key))?);
+        Ok(Pem { certificate, key })
+    }
+
+    /// Reads the files and returns their TLS configuration.
+    fn read(&self) -> anyhow::Result<(Pem, Arc<ServerConfig>)> {
+        let pem = self.pem()?;
+        let config = configure(&pem).with_context(|| format!("cannot serve with {}", self.certificate.display()))?;
+        Ok((pem, config))
+    }
 }
 
 fn configure(pem: &Pem) -> anyhow::Result<Arc<ServerConfig>> {
@@ -127,9 +176,9 @@ fn configure(pem: &Pem) -> anyhow::Result<Arc<ServerConfig>> {
     Ok(Arc::new(server_config(chain, key, &[], clock::now)?))
 }
 
-/// A certificate that signs itself: whoever scrapes it either knows it or does not ask.
+/// Issues a self-signed certificate.
 fn make(now: Timestamp) -> anyhow::Result<Pem> {
-    // Certificates know whole seconds.
+    // Certificates have whole seconds.
     let now = Timestamp::from_second(now.as_second())?;
     let key_spec = KeySpec::Ecdsa(Curve::P256);
     let key = PrivateKey::generate(key_spec)?;
@@ -138,7 +187,7 @@ fn make(now: Timestamp) -> anyhow::Result<Pem> {
         subject: SubjectSpec::New(Subject { common_name: name.clone(), ..Subject::default() }),
         usage: Usage::Serving,
         hosts: vec![Host::parse(&name), Host::parse("localhost"), Host::parse("127.0.0.1"), Host::parse("::1")],
-        validity: Validity { not_before: now - SignedDuration::from_mins(5), not_after: now + LIFE },
+        validity: Validity { not_before: shifted(now, -BACKDATE), not_after: shifted(now, VALIDITY) },
         key: key_spec,
         extensions: Vec::new(),
     };
@@ -158,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_again_and_what_cannot_be_used_leaves_what_there_is() {
+    fn files_are_reloaded_and_unusable_files_keep_the_previous_certificate() {
         let directory = tempfile::tempdir().unwrap();
         let files = write(directory.path(), &make(clock::now()).unwrap());
         let mut served = Served::new(Some(files.clone())).unwrap();
@@ -180,13 +229,33 @@ mod tests {
     }
 
     #[test]
-    fn one_that_signs_itself_is_made_again_in_time() {
+    fn files_are_served_when_they_appear() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+        let mut served = Served::new(Some(files)).unwrap();
+        let seen = served.subscribe();
+        let first = seen.borrow().clone();
+        assert!(!served.renew().unwrap());
+        write(directory.path(), &make(clock::now()).unwrap());
+        assert!(served.renew().unwrap());
+        assert!(!Arc::ptr_eq(&first, &seen.borrow()));
+        assert!(!served.renew().unwrap());
+        // One file without the other is an error.
+        fs::remove_file(directory.path().join("tls.key")).unwrap();
+        let half = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+        assert!(Served::new(Some(half)).is_err());
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_replaced_in_time() {
         let mut served = Served::new(None).unwrap();
         assert!(!served.renew().unwrap());
-        let Source::Itself { renew_at } = &mut served.source else { panic!("it is from files") };
-        assert!(*renew_at < clock::now() + LIFE);
-        *renew_at = clock::now() - SignedDuration::from_secs(1);
-        assert!(served.renew().unwrap());
-        assert!(!served.renew().unwrap());
+        // Half of its validity is over; or the clock was set back, and it is not valid yet.
+        for ago in [VALIDITY / 2, -VALIDITY] {
+            let Source::Itself { made_at, .. } = &mut served.source else { panic!("the certificate comes from files") };
+            *made_at = clock::now() - ago;
+            assert!(served.renew().unwrap());
+            assert!(!served.renew().unwrap());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The names and addresses under which clients reach the server.
+//! The names and addresses of the server in its certificate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,28 +7,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use anyhow::bail;
 use perennial_core::spec::Host;
 
-use super::wishes::{parse_domain, this_machine};
+use super::cluster_config::{parse_domain, this_machine};
 
-/// Where the server listens, and what else clients call it.
+/// The listen address and the additional names of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Addresses {
-    /// The address that it listens on.
+    /// The listen address.
     pub(crate) listen: SocketAddr,
-    /// Further names and addresses, as a person gave them.
+    /// Additional names and addresses from `--tls-san`.
     pub(crate) more: Vec<Host>,
 }
 
 impl Addresses {
-    /// Every name and address that a certificate of the server must have. On all addresses, those that the machine has now.
+    /// Returns the names and addresses for the server's certificate, besides localhost.
+    ///
+    /// If the server listens on all addresses, this includes the current addresses of the machine.
     pub(super) fn names(&self) -> BTreeSet<Host> {
         let mut names: BTreeSet<Host> = self.more.iter().cloned().collect();
         match self.listen.ip() {
-            // What the certificate for localhost is for, whatever else it is for.
+            // The certificate for localhost always has this address.
             ip if ip == IpAddr::from(Ipv4Addr::LOCALHOST) => {}
             ip if ip.is_unspecified() => {
                 names.insert(Host::Dns(this_machine()));
                 let of_family = |it: &IpAddr| self.listen.is_ipv6() || it.is_ipv4();
-                names.extend(of_machine().into_iter().filter(of_family).map(Host::Ip));
+                names.extend(machine_addresses().into_iter().filter(of_family).map(Host::Ip));
             }
             ip => drop(names.insert(Host::Ip(ip))),
         }
@@ -36,11 +38,11 @@ impl Addresses {
     }
 }
 
-/// A name or an address for a certificate.
+/// Parses a name or an address for the certificate.
 pub(crate) fn parse_host(text: &str) -> anyhow::Result<Host> {
     match Host::parse(text) {
         Host::Ip(ip) if ip.is_unspecified() => {
-            bail!("{text} stands for all addresses; --listen {text}:PORT adds each of them")
+            bail!("{text} means all addresses: use --listen {text}:PORT to add all of them")
         }
         Host::Ip(ip) => Ok(Host::Ip(ip)),
         Host::Dns(name) => {
@@ -51,23 +53,22 @@ pub(crate) fn parse_host(text: &str) -> anyhow::Result<Host> {
     }
 }
 
-/// The addresses of this machine that others can use, and those of its loopback. An address that a client can only use
-/// with the name of an interface is left out.
-fn of_machine() -> Vec<IpAddr> {
+/// Returns the addresses of this machine, including loopback but without link-local IPv6 addresses.
+fn machine_addresses() -> Vec<IpAddr> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let v4 = local_v4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::from);
     let v6 = local_v6(&read("/proc/net/if_inet6")).into_iter().map(IpAddr::from);
     v4.chain(v6).collect()
 }
 
-/// The local addresses in the kernel's routing table, which has a line of each address before the line that says what it is.
+/// Returns the local addresses in the kernel's routing table, which has the address on the line before its type.
 fn local_v4(table: &str) -> BTreeSet<Ipv4Addr> {
     let lines: Vec<&str> = table.lines().map(str::trim).collect();
     let local = lines.windows(2).filter(|pair| pair[1] == "/32 host LOCAL");
     local.filter_map(|pair| pair[0].strip_prefix("|-- ")?.parse().ok()).collect()
 }
 
-/// The addresses of interfaces: 32 hexadecimal digits, and more columns that do not matter here.
+/// Returns the addresses of interfaces: the first column, with 32 hexadecimal digits.
 fn local_v6(table: &str) -> BTreeSet<Ipv6Addr> {
     let digits = table.lines().filter_map(|line| line.split_whitespace().next());
     let addresses = digits.filter(|it| it.len() == 32).filter_map(|it| u128::from_str_radix(it, 16).ok());
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_called_by_the_address_that_it_listens_on_and_as_a_person_says() {
+    fn the_certificate_has_the_listen_address_and_the_additional_names() {
         assert!(names("127.0.0.1:6443", &[]).is_empty());
         assert_eq!(names("127.0.0.2:6443", &[]), BTreeSet::from(["127.0.0.2".to_owned()]));
         assert_eq!(names("[2001:db8::1]:6443", &[]), BTreeSet::from(["2001:db8::1".to_owned()]));
@@ -93,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_all_addresses_is_called_by_each_of_the_machine() {
+    fn a_server_on_all_addresses_has_every_address_of_the_machine() {
         let all = names("0.0.0.0:6443", &[]);
         assert!(all.contains("127.0.0.1") && all.contains(&this_machine()), "{all:?}");
         assert!(all.iter().all(|it| !it.contains(':')), "{all:?}");
     }
 
     #[test]
-    fn the_kernel_lists_the_addresses_of_the_machine() {
+    fn addresses_are_parsed_from_the_kernel_tables() {
         let table = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     +-- 127.0.0.0/8 2 0 2\n        \
                      |-- 127.0.0.1\n           /32 host LOCAL\n     |-- 192.0.2.7\n        /32 host LOCAL\n     |-- 192.0.2.255\n        \
                      /32 link BROADCAST\n";
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_for_a_certificate_is_an_address_or_a_dns_name() {
+    fn a_host_is_an_address_or_a_dns_name() {
         for right in ["lab.test", "*.lab.test", "192.0.2.1", "2001:db8::1"] {
             assert_eq!(parse_host(right).unwrap().to_string(), right);
         }

@@ -1,4 +1,4 @@
-//! The objects that a cluster has before any controller starts: definitions, namespaces, what it is, and its nodes.
+//! Creates the initial objects of the cluster: definitions, namespaces, nodes and configuration.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,34 +10,33 @@ use perennial_apiserver::path::Objects;
 use perennial_apiserver::selector::Selector;
 use perennial_apiserver::status::{ApiError, Reason};
 use perennial_core::catalog::{BundleHome, Catalog, Component};
-use perennial_operator::observe::KEPT;
 use serde_json::{Map, Value, json};
 
-use super::wishes::{Node, Wishes};
+use super::cluster_config::{ClusterConfig, Node};
 
-/// What came of preparing a cluster.
+/// The result of preparing a cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prepared {
-    /// How many objects were made.
-    pub(crate) made: usize,
-    /// What was changed because it was asked for, by kind and name.
+    /// The number of created objects.
+    pub(crate) created: usize,
+    /// The objects that a flag changed, by kind and name.
     pub(crate) changed: Vec<String>,
-    /// What somebody should look at.
-    pub(crate) doubts: Vec<String>,
+    /// Warnings for the log.
+    pub(crate) warnings: Vec<String>,
 }
 
-/// Makes what is absent, and changes what was asked for. Everything else stays as it is.
-pub(crate) async fn prepare(api: &Api, wishes: &Wishes) -> anyhow::Result<Prepared> {
+/// Creates absent objects, and applies the flags to existing ones.
+pub(crate) async fn prepare(api: &Api, config: &ClusterConfig) -> anyhow::Result<Prepared> {
     let mut prepared = Prepared::default();
     for definition in crds() {
-        let wanted = serde_json::to_value(&definition).context("a definition is plain data")?;
-        keep_definition(api, &wanted, &mut prepared).await?;
+        let wanted = serde_json::to_value(&definition).context("failed to serialize a definition")?;
+        ensure_definition(api, &wanted, &mut prepared).await?;
     }
     for name in namespaces(Catalog::builtin()) {
         ensure(api, &at("", "namespaces", name), json!({"metadata": {"name": name}}), None, &mut prepared).await?;
     }
-    // Nodes first: what the cluster is depends on how many there are.
-    let (nodes, asked) = wishes.nodes();
+    // Nodes first: the topology of the cluster depends on their number.
+    let (nodes, asked) = config.nodes();
     if asked || names(api, &at("", "nodes", ""))?.is_empty() {
         for node in &nodes {
             let wanted = node_object(node);
@@ -45,15 +44,15 @@ pub(crate) async fn prepare(api: &Api, wishes: &Wishes) -> anyhow::Result<Prepar
         }
     }
     let count = names(api, &at("", "nodes", ""))?.len();
-    let whole = infrastructure(wishes, count);
-    let asked = infrastructure_change(wishes, count);
+    let whole = infrastructure(config, count);
+    let asked = infrastructure_change(config, count);
     ensure(api, &at(CONFIG, "infrastructures", "cluster"), whole, asked, &mut prepared).await?;
-    let whole = network(wishes);
-    let asked = (!wishes.service_networks.is_empty()).then(|| whole.clone());
+    let whole = network(config);
+    let asked = (!config.service_networks.is_empty()).then(|| whole.clone());
     ensure(api, &at(CONFIG, "networks", "cluster"), whole, asked, &mut prepared).await?;
     let empty = json!({"metadata": {"name": pki::NAME}, "spec": {}});
     ensure(api, &at(pki::GROUP, pki::PLURAL, pki::NAME), empty, None, &mut prepared).await?;
-    // Without a status, the specification of the gates counts: there is nobody else who would compute one.
+    // Without a status, the spec of the gates applies. No controller here computes a status.
     let gates = json!({"metadata": {"name": "cluster"}, "spec": {}});
     ensure(api, &at(CONFIG, "featuregates", "cluster"), gates, None, &mut prepared).await?;
     let service_ca = json!({"metadata": {"name": "cluster"}, "spec": {"managementState": "Managed"}});
@@ -61,7 +60,7 @@ pub(crate) async fn prepare(api: &Api, wishes: &Wishes) -> anyhow::Result<Prepar
     Ok(prepared)
 }
 
-/// What the cluster is called, for who has several.
+/// Returns the name of the cluster for the kubeconfig.
 pub(crate) fn name(api: &Api) -> String {
     let infrastructure = api.get(&at(CONFIG, "infrastructures", "cluster")).unwrap_or_default();
     let name = infrastructure["status"]["infrastructureName"].as_str().filter(|name| !name.is_empty());
@@ -70,7 +69,7 @@ pub(crate) fn name(api: &Api) -> String {
 
 const CONFIG: &str = "config.openshift.io";
 
-/// A cluster-wide object.
+/// Returns the path of a cluster-scoped object.
 pub(super) fn at(group: &str, plural: &str, name: &str) -> Objects {
     Objects {
         group: group.to_owned(),
@@ -82,12 +81,12 @@ pub(super) fn at(group: &str, plural: &str, name: &str) -> Objects {
     }
 }
 
-/// What the object's writer is called.
+/// Returns the write options with the field manager of `perennial up`.
 pub(super) fn options() -> WriteOptions {
     WriteOptions { manager: "perennial-up".to_owned(), ..WriteOptions::default() }
 }
 
-/// Makes an object that is absent. One that is there is changed as far as somebody asked for it.
+/// Creates an absent object, or applies `asked` to an existing one.
 async fn ensure(
     api: &Api,
     at: &Objects,
@@ -106,7 +105,7 @@ async fn ensure(
             if with_status(&whole) {
                 merge_status(api, at, &whole).await.with_context(failed)?;
             }
-            prepared.made += 1;
+            prepared.created += 1;
         }
         (Err(error), _) => return Err(error).with_context(failed),
         (Ok(_), None) => {}
@@ -128,18 +127,18 @@ async fn merge_status(api: &Api, at: &Objects, wanted: &Value) -> Result<Written
     api.merge(&at, &json!({"status": wanted["status"]}), &options()).await
 }
 
-/// A definition that is there is never overwritten: whose it is, is not known.
-async fn keep_definition(api: &Api, wanted: &Value, prepared: &mut Prepared) -> anyhow::Result<()> {
+/// Creates an absent definition. Never overwrites an existing one, whose owner is unknown.
+async fn ensure_definition(api: &Api, wanted: &Value, prepared: &mut Prepared) -> anyhow::Result<()> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let at = at("apiextensions.k8s.io", "customresourcedefinitions", name);
     ensure(api, &at, wanted.clone(), None, prepared).await?;
     let found = api.get(&at)?;
     if found["spec"]["versions"] != wanted["spec"]["versions"] {
-        let doubt = format!(
-            "the definition {name} is not the one of this version and was left as it is; to take this one: perennial \
+        let warning = format!(
+            "the definition {name} differs from the definition of this version, and was not changed; to replace it: perennial \
              crds {name} | kubectl replace -f -"
         );
-        prepared.doubts.push(doubt);
+        prepared.warnings.push(warning);
     }
     Ok(())
 }
@@ -149,7 +148,7 @@ fn names(api: &Api, at: &Objects) -> anyhow::Result<Vec<String>> {
     Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str()).map(ToOwned::to_owned).collect())
 }
 
-/// Those that every cluster has, and every one that the catalog writes to.
+/// Returns the namespaces of every cluster and the namespaces of the catalog.
 fn namespaces(catalog: &Catalog) -> BTreeSet<&'static str> {
     let of_rows = catalog.rows.iter().flat_map(|row| {
         let copies = row.copies.iter().map(|copy| copy.object);
@@ -163,15 +162,15 @@ fn namespaces(catalog: &Catalog) -> BTreeSet<&'static str> {
         let copies = bundle.copies.iter().map(|copy| copy.object);
         homes.into_iter().map(|place| place.object).chain(copies).map(|object| object.namespace)
     });
-    let of_operators = KEPT.into_iter().filter_map(Component::operator_namespace);
-    // A placeholder stands for the namespaces of Services, which are not ours to make.
+    let of_operators = Component::kept().filter_map(Component::operator_namespace);
+    // A placeholder stands for the namespaces of Services, which users create.
     let ours = of_rows.chain(of_bundles).chain(of_operators).filter(|name| !name.contains('<'));
     ["default", "kube-system", "kube-public", "kube-node-lease"].into_iter().chain(ours).collect()
 }
 
-fn infrastructure(wishes: &Wishes, nodes: usize) -> Value {
-    let mut status = of_domain(wishes.domain());
-    status["apiServerURL"] = wishes.api_url().into();
+fn infrastructure(config: &ClusterConfig, nodes: usize) -> Value {
+    let mut status = of_domain(config.domain());
+    status["apiServerURL"] = config.api_url().into();
     status["platformStatus"] = json!({"type": "None"});
     for field in TOPOLOGIES {
         status[field] = topology(nodes).into();
@@ -179,20 +178,20 @@ fn infrastructure(wishes: &Wishes, nodes: usize) -> Value {
     json!({"metadata": {"name": "cluster"}, "spec": {}, "status": status})
 }
 
-/// What the flags say about it, and nothing else.
-fn infrastructure_change(wishes: &Wishes, nodes: usize) -> Option<Value> {
+/// Returns the change that the flags ask for, or none.
+fn infrastructure_change(config: &ClusterConfig, nodes: usize) -> Option<Value> {
     let mut status = json!({});
-    if let Some(domain) = &wishes.cluster_domain {
+    if let Some(domain) = &config.cluster_domain {
         status = of_domain(domain);
     }
-    if wishes.cluster_domain.is_some() || wishes.api_url.is_some() {
-        status["apiServerURL"] = wishes.api_url().into();
+    if config.cluster_domain.is_some() || config.api_url.is_some() {
+        status["apiServerURL"] = config.api_url().into();
     }
-    if !wishes.nodes.is_empty() {
+    if !config.nodes.is_empty() {
         TOPOLOGIES.iter().for_each(|field| status[field] = topology(nodes).into());
     }
-    let says_nothing = status.as_object().is_none_or(Map::is_empty);
-    (!says_nothing).then(|| json!({"status": status}))
+    let is_unchanged = status.as_object().is_none_or(Map::is_empty);
+    (!is_unchanged).then(|| json!({"status": status}))
 }
 
 const TOPOLOGIES: [&str; 2] = ["controlPlaneTopology", "infrastructureTopology"];
@@ -208,8 +207,8 @@ fn of_domain(domain: &str) -> Value {
     })
 }
 
-fn network(wishes: &Wishes) -> Value {
-    let networks: Vec<String> = wishes.service_networks().iter().map(ToString::to_string).collect();
+fn network(config: &ClusterConfig) -> Value {
+    let networks: Vec<String> = config.service_networks().iter().map(ToString::to_string).collect();
     json!({
         "metadata": {"name": "cluster"},
         "spec": {"serviceNetwork": networks},

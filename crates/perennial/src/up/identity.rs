@@ -1,24 +1,24 @@
-//! The certificates of the embedded API server itself: rows of the catalog, which are kept like all others.
+//! The certificates of the embedded API server itself, which are rows of the catalog.
 //!
-//! It serves with the API server's certificate for localhost, and the kubeconfig that it writes has the administrator's
-//! certificate on a node. It lets in whomever the bundle trusts by which an API server accepts its clients.
+//! The server serves with the API server's certificate for localhost, and its kubeconfig presents the administrator's certificate of a
+//! node. It accepts clients with the bundle that an API server uses for its clients.
 //!
-//! Where clients reach it under other names, it serves with a certificate that is like the one for localhost, and has these
-//! names, too. It has the same signer, kind of key and validity, so it is replaced when that one is, and who trusts that
-//! one trusts it. Its key is kept in memory alone.
+//! If clients use other names, the server issues another certificate with these names, and with the same signer, kind of key and validity
+//! as the certificate for localhost. The server replaces both together. The key of the additional certificate is only in memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
 use base64::prelude::{BASE64_STANDARD, Engine};
+use jiff::Timestamp;
 use perennial_apiserver::api::Api;
 use perennial_apiserver::path::Objects;
+use perennial_core::catalog::index::Wiring;
 use perennial_core::catalog::{Catalog, ObjectName};
 use perennial_core::policy::Usage;
 use perennial_core::snapshot::Slot;
 use perennial_core::spec::{CertificateSpec, Host, Subject, Validity};
-use perennial_core::wiring::Wiring;
 use perennial_x509::{Bundle, Certificate, Issuer, PrivateKey, issue, read_certificates};
 use serde_json::Value;
 
@@ -27,26 +27,26 @@ use super::cluster::at;
 /// A leaf with its key.
 #[derive(Debug)]
 pub(crate) struct Credential {
-    /// The leaf first, and what is presented beside it.
+    /// The leaf, followed by the rest of the chain.
     pub(crate) certificates: Vec<Certificate>,
     /// Its key.
     pub(crate) key: PrivateKey,
 }
 
-/// Who the server is, who its administrator is, and who trusts whom.
+/// The certificates and bundles of the server and of its administrator.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// What the server presents.
+    /// The certificate that the server presents.
     pub(crate) server: Arc<Credential>,
-    /// The certificate for localhost, as it is kept.
+    /// The stored certificate for localhost.
     for_localhost: Vec<Certificate>,
-    /// What clients call the server, beside localhost.
+    /// The names of the server besides localhost.
     pub(crate) names: BTreeSet<Host>,
-    /// What the server is trusted by.
+    /// The bundle that verifies the server.
     pub(crate) server_trust: Bundle,
-    /// What the kubeconfig presents.
+    /// The certificate in the kubeconfig.
     pub(crate) admin: Credential,
-    /// What clients are trusted by.
+    /// The bundle that verifies clients.
     pub(crate) client_trust: Bundle,
 }
 
@@ -57,7 +57,7 @@ const ADMIN: &str = "node-system-admin-client";
 const CLIENT_CA: &str = "client-ca";
 
 impl Identity {
-    /// Reads it from where it is kept.
+    /// Reads the certificates and bundles from the API.
     pub(crate) fn read(api: &Api) -> anyhow::Result<Identity> {
         let server = Arc::new(credential(api, SERVING)?);
         Ok(Identity {
@@ -70,32 +70,47 @@ impl Identity {
         })
     }
 
-    /// The same, and the server is also called by these names. What it presented before is presented again, unless the certificate
-    /// for localhost or the names are others now.
-    pub(crate) fn also_called(
+    /// Adds names to the certificate of the server.
+    ///
+    /// Reuses the certificate of the previous identity, unless the certificate for localhost or the names have changed.
+    pub(crate) fn with_names(
         mut self,
         api: &Api,
         names: BTreeSet<Host>,
-        before: Option<&Identity>,
+        previous: Option<&Identity>,
     ) -> anyhow::Result<Identity> {
         let is_same = |it: &&Identity| it.for_localhost == self.for_localhost && it.names == names;
         let leaf = self.for_localhost.first().context("the certificate for localhost is empty")?;
-        if let Some(before) = before.filter(is_same) {
-            self.server = before.server.clone();
+        if let Some(previous) = previous.filter(is_same) {
+            self.server = previous.server.clone();
         } else if names.iter().any(|name| !leaf.facts().hosts.contains(name)) {
-            let server = with_names(leaf, &self.server.key, &credential(api, SERVING_SIGNER)?, &names)?;
+            let server = issue_with_names(leaf, &self.server.key, &credential(api, SERVING_SIGNER)?, &names)?;
             self.server = Arc::new(server);
         }
         self.names = names;
         Ok(self)
     }
 
-    /// Whether the server's certificate is for this host.
+    /// Returns whether the server's certificate has this host.
     pub(crate) fn is_for(&self, host: &Host) -> bool {
         self.server.certificates.first().is_some_and(|leaf| leaf.facts().hosts.contains(host))
     }
 
-    /// Whether both rest on the same certificates and bundles, as they are kept.
+    /// Returns a description of each certificate of the server and the administrator that is not valid at this instant.
+    pub(crate) fn not_valid_at(&self, now: Timestamp) -> Vec<String> {
+        let leaves = [
+            ("the server's certificate", &self.for_localhost),
+            ("the administrator's certificate", &self.admin.certificates),
+        ];
+        let problem = |(name, certificates): (&str, &Vec<Certificate>)| {
+            let Validity { not_before, not_after } = certificates.first()?.facts().validity;
+            let is_valid = not_before <= now && now <= not_after;
+            (!is_valid).then(|| format!("{name} is valid from {not_before} to {not_after}"))
+        };
+        leaves.into_iter().filter_map(problem).collect()
+    }
+
+    /// Returns whether both have the same stored certificates and bundles.
     pub(crate) fn is_same(&self, other: &Identity) -> bool {
         self.for_localhost == other.for_localhost
             && self.admin.certificates == other.admin.certificates
@@ -104,18 +119,18 @@ impl Identity {
     }
 }
 
-/// A certificate like this one, with more names.
-fn with_names(
+/// Issues a certificate like this one, with additional names.
+fn issue_with_names(
     leaf: &Certificate,
     key: &PrivateKey,
     signer: &Credential,
     names: &BTreeSet<Host>,
 ) -> anyhow::Result<Credential> {
     let facts = leaf.facts();
-    let kind = key.spec().context("the key for localhost is of an unknown kind")?;
+    let kind = key.spec().context("the key for localhost has an unknown kind")?;
     let certificate = signer.certificates.first().context("the signer is empty")?;
     let issuer = Issuer::new(certificate, &signer.key).context("the signer cannot sign")?;
-    // The signer may be the next one already.
+    // The signer may be newer than the certificate.
     let within = certificate.facts().validity;
     let validity = Validity {
         not_before: facts.validity.not_before.max(within.not_before),
@@ -132,7 +147,7 @@ fn with_names(
     };
     let key = PrivateKey::generate(kind)?;
     let certificate =
-        issue(&spec, key.public_key(), &issuer).context("failed to issue a certificate for more names")?;
+        issue(&spec, key.public_key(), &issuer).context("failed to issue a certificate with additional names")?;
     Ok(Credential { certificates: vec![certificate], key })
 }
 

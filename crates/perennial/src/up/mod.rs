@@ -1,14 +1,17 @@
-//! The embedded control plane: a store in a directory, an API server on it, the operator, and a kubeconfig.
+//! The embedded control plane: a database in a directory, an API server, the operator, and a kubeconfig.
 
 mod addresses;
+mod clock_record;
 mod cluster;
+mod cluster_config;
 mod directory;
-mod door;
+mod endpoint;
+mod housekeeping;
 mod identity;
+mod ownership;
 mod schemas;
 #[cfg(test)]
 mod tests;
-mod wishes;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -34,71 +37,84 @@ use crate::clock;
 use crate::commands::threads;
 use crate::probes::{ProbeArgs, Probes, Readers};
 use addresses::Addresses;
-use door::{Callers, Door};
+use clock_record::ClockRecord;
+use endpoint::{Callers, Endpoint};
 use identity::Identity;
 
 pub(crate) use addresses::parse_host;
+pub(crate) use cluster_config::{ClusterConfig, parse_api_url, parse_domain, parse_node};
 pub(crate) use directory::Directory;
-pub(crate) use wishes::{Wishes, parse_api_url, parse_domain, parse_node};
 
-/// What to start.
+/// The arguments of [`run`].
 #[derive(Debug)]
 pub(crate) struct Request<'r> {
-    /// Where everything is kept.
+    /// The data directory.
     pub(crate) directory: &'r Directory,
-    /// Where to listen.
+    /// The listen address.
     pub(crate) listen: SocketAddr,
-    /// What else clients call the server.
+    /// Additional names of the server.
     pub(crate) names: &'r [perennial_core::spec::Host],
-    /// What the cluster should be.
-    pub(crate) wishes: &'r Wishes,
-    /// Where to serve metrics; none where it returns before anybody could ask for them.
+    /// The configuration of the cluster.
+    pub(crate) config: &'r ClusterConfig,
+    /// The address of metrics; none with `--until-ready`.
     pub(crate) probes: Option<&'r ProbeArgs>,
-    /// Whether to return as soon as everything is in place.
+    /// Whether to return as soon as all certificates are issued.
     pub(crate) until_ready: bool,
+    /// Whether to generate a new token, which replaces the previous one.
+    pub(crate) rotate_token: bool,
 }
 
-/// How often a watcher that hears nothing is told how far it has come, as other servers do it.
+/// The interval of bookmarks on idle watches.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// Starts the control plane, and runs until somebody stops it.
+/// Runs the control plane until a signal stops it.
 pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let directory = request.directory;
-    let state = if directory.is_new() { "new" } else { "continued" };
+    let state = if directory.is_new() { "new" } else { "existing" };
     let store = directory.open()?;
     info!(directory = %directory.path().display(), state, "opened the database");
+    if request.rotate_token {
+        endpoint::rotate_token(directory.path())?;
+        info!("generated a new token; the previous one is no longer accepted");
+    }
     let listener = TcpListener::bind(request.listen)
         .await
         .with_context(|| format!("cannot listen on {}; --listen chooses another address", request.listen))?;
     let address = listener.local_addr()?;
-    info!(%address, "listening; clients are answered when every certificate is there");
+    info!(%address, "listening; the server accepts clients after the first pass over the certificates");
 
     let random = || random::bytes().expect("the operating system has random bytes");
     let environment = Environment::new(clock::now, random).with_bookmarks(BOOKMARK_EVERY);
     let api = Arc::new(Api::new(store, environment).with_schemas(schemas::builtin()));
-    let collector = tokio::spawn(api.clone().collect_forever());
-    let prepared = cluster::prepare(&api, request.wishes).await?;
-    prepared.doubts.iter().for_each(|doubt| warn!("{doubt}"));
+    let housekeeping = housekeeping::start(api.clone()).context("failed to start housekeeping")?;
+    let prepared = cluster::prepare(&api, request.config).await?;
+    prepared.warnings.iter().for_each(|warning| warn!("{warning}"));
     prepared.changed.iter().for_each(|object| info!("changed: {object}"));
-    info!(objects = prepared.made, "created the objects that every cluster begins with");
+    info!(objects = prepared.created, "created the initial objects of the cluster");
 
     static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
     let client = Client::new(perennial_apiserver::http::router(api.clone()), "default");
-    // Somebody waits for the first ones.
+    // A user waits for the first keys, so they are not generated at idle priority.
     let keys = Arc::new(KeyPool::eager(threads(None)).context("failed to start threads for keys")?);
-    let runner = Runner::new(&PLANNER, client, keys.clone(), View::default(), Arc::new(clock::now));
+    let record = ClockRecord::read(directory.path(), clock::now());
+    // A new cluster has no certificates yet.
+    let warning = Identity::read(&api).ok().and_then(|identity| clock_warning(&identity, &record));
+    warning.iter().for_each(|warning| warn!("{warning}"));
+    let view = View { earliest: Some(record.earliest()), ..View::default() };
+    let runner = Runner::new(&PLANNER, client, keys.clone(), view, Arc::new(clock::now));
     let probes = match request.probes {
         Some(args) => Some(Probes::bind(args).await?),
         None => None,
     };
     if let Some(probes) = probes {
         info!(url = probes.url()?, "serving /metrics, /livez and /readyz");
-        let readers = Readers::Known(Arc::new(Callers::of(directory.path())?));
-        tokio::spawn(probes.serve(runner.metrics(), readers));
+        let readers = Readers::Known(Arc::new(Callers::from_directory(directory.path())?));
+        let store = api.store().clone();
+        tokio::spawn(probes.serve(runner.metrics(), readers, move || store.disk_full()));
     }
-    let mut told = pin!(async {
+    let mut stop_signal = pin!(async {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -106,99 +122,121 @@ pub(crate) async fn run(request: &Request<'_>, out: &mut dyn Write) -> anyhow::R
     });
     tokio::select! {
         tested = runner.self_test() => tested?,
-        () = &mut told => return stopped_early(request),
+        () = &mut stop_signal => return stopped_early(request),
     }
     if directory.is_new() {
-        info!("making the certificates of a new cluster");
+        info!("issuing the certificates of a new cluster");
     }
-    let (first, is_stopped) = runner.once_until(&mut told).await;
-    let failed = tell_failures(&first?);
+    // --until-ready also waits for Services. Otherwise clients can use the API as soon as its certificates are issued.
+    let (first, is_stopped) = if request.until_ready {
+        runner.once_until(&mut stop_signal).await
+    } else {
+        runner.pass_until(&mut stop_signal).await
+    };
+    let failed = log_failures(&first?);
     if is_stopped {
         return stopped_early(request);
     }
-    ensure!(
-        failed == 0 || !request.until_ready,
-        "not everything is in place: writes that failed: {failed}; the warnings say why"
-    );
-    let mut doorkeeper =
-        Doorkeeper::new(api.clone(), directory, Addresses { listen: address, more: request.names.to_vec() })?;
-    let door = doorkeeper.door.clone();
+    ensure!(failed == 0 || !request.until_ready, "not ready: {failed} writes failed; the warnings have the reasons");
+    let mut refresher =
+        EndpointRefresher::new(api.clone(), directory, Addresses { listen: address, more: request.names.to_vec() })?;
+    let endpoint = refresher.endpoint.clone();
     directory.keep();
-    let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api)));
+    record.note(clock::now())?;
+    let serving = tokio::spawn(endpoint.serve(listener, perennial_apiserver::http::router(api)));
 
     if request.until_ready {
-        writeln!(out, "Everything is in place in {}", directory.path().display())?;
+        writeln!(out, "All certificates are issued in {}", directory.path().display())?;
     } else {
-        info!(%address, names = doorkeeper.names(), "serving the Kubernetes API");
-        announce(out, request, address, state)?;
+        info!(%address, names = refresher.names(), "serving the Kubernetes API");
+        announce(out, request, address, state, warning.as_deref())?;
         keys.become_idle();
         let after_each = |_: &Passed| {
-            if let Err(error) = doorkeeper.look() {
-                warn!("cannot renew the server's certificates: {error:#}");
+            clock_warning(&refresher.identity, &record).iter().for_each(|warning| warn!("{warning}"));
+            if let Err(error) = record.note(clock::now()) {
+                warn!("failed to record the time: {error:#}");
+            }
+            if let Err(error) = refresher.refresh() {
+                warn!("failed to renew the server's certificates, retrying: {error:#}");
             }
         };
-        runner.run(after_each, told).await;
+        runner.run(after_each, stop_signal).await;
         info!("stopping");
     }
-    door.close();
+    endpoint.close();
     serving.await?;
-    collector.abort();
+    drop(housekeeping);
     Ok(())
 }
 
-/// What is there when a person stops it is kept: the next start goes on with it.
+/// Keeps the database after a stop signal, so that the next start continues with it.
 fn stopped_early(request: &Request<'_>) -> anyhow::Result<()> {
     info!("stopping");
     request.directory.keep();
     if request.until_ready {
-        bail!("stopped before everything was in place");
+        bail!("stopped by a signal before all certificates were issued");
     }
     Ok(())
 }
 
-/// What cannot be done now is tried again; whether there is enough to begin with is seen then. Says how many writes failed.
-fn tell_failures(passed: &Passed) -> usize {
+/// Logs the failed writes of a pass, and returns their number. The next pass retries them.
+fn log_failures(passed: &Passed) -> usize {
     for (_, error) in &passed.failed {
         warn!("{error}");
     }
     passed.failed.len()
 }
 
-/// Shows the server's own certificates as they are kept, while connections go on.
-struct Doorkeeper {
+/// Returns a warning about the clock if the certificates of the server or the administrator are not valid now.
+fn clock_warning(identity: &Identity, record: &ClockRecord) -> Option<String> {
+    let now = clock::now();
+    let invalid = identity.not_valid_at(now);
+    (!invalid.is_empty()).then(|| {
+        format!(
+            "THE CLOCK IS WRONG, OR WAS WRONG BEFORE: it shows {now}, but {}; the latest time seen in this directory is {}. The \
+             server issues new certificates, trusts both the old and the new ones, and writes the kubeconfig again. If the \
+             clock is wrong now, correct it; no other action is needed",
+            invalid.join(", and "),
+            record.latest()
+        )
+    })
+}
+
+/// Updates the endpoint when the server's certificates or addresses change. Open connections stay open.
+struct EndpointRefresher {
     api: Arc<Api>,
-    door: Door,
+    endpoint: Endpoint,
     identity: Identity,
     addresses: Addresses,
 }
 
-impl Doorkeeper {
-    /// Opens a door with the certificates as they are now.
-    fn new(api: Arc<Api>, directory: &Directory, addresses: Addresses) -> anyhow::Result<Doorkeeper> {
-        let identity = match Identity::read(&api)?.also_called(&api, addresses.names(), None) {
+impl EndpointRefresher {
+    /// Creates the endpoint with the current certificates.
+    fn new(api: Arc<Api>, directory: &Directory, addresses: Addresses) -> anyhow::Result<EndpointRefresher> {
+        let identity = match Identity::read(&api)?.with_names(&api, addresses.names(), None) {
             Ok(identity) => identity,
             Err(error) => {
-                warn!("the server's certificate is for localhost alone: {error:#}");
+                warn!("the server's certificate has only the names of localhost: {error:#}");
                 Identity::read(&api)?
             }
         };
-        let door = Door::new(directory.path(), addresses.listen, &cluster::name(&api), &identity)?;
-        Ok(Doorkeeper { api, door, identity, addresses })
+        let endpoint = Endpoint::new(directory.path(), addresses.listen, &cluster::name(&api), &identity)?;
+        Ok(EndpointRefresher { api, endpoint, identity, addresses })
     }
 
-    /// Shows new ones to new connections, if there are any. What could not be shown is tried with the next look.
-    fn look(&mut self) -> anyhow::Result<()> {
+    /// Presents changed certificates to new connections. The next call retries after an error.
+    fn refresh(&mut self) -> anyhow::Result<()> {
         let (found, names) = (Identity::read(&self.api)?, self.addresses.names());
         if !found.is_same(&self.identity) || names != self.identity.names {
-            let found = found.also_called(&self.api, names, Some(&self.identity))?;
-            self.door.renew(&found)?;
+            let found = found.with_names(&self.api, names, Some(&self.identity))?;
+            self.endpoint.renew(&found)?;
             self.identity = found;
-            info!(names = self.names(), "serving with another certificate");
+            info!(names = self.names(), "serving a new certificate");
         }
         Ok(())
     }
 
-    /// What the server's certificate is for.
+    /// Returns the names in the server's certificate.
     fn names(&self) -> String {
         let leaf = self.identity.server.certificates.first();
         let hosts = leaf.into_iter().flat_map(|leaf| &leaf.facts().hosts);
@@ -206,11 +244,20 @@ impl Doorkeeper {
     }
 }
 
-fn announce(out: &mut dyn Write, request: &Request<'_>, address: SocketAddr, state: &str) -> anyhow::Result<()> {
+fn announce(
+    out: &mut dyn Write,
+    request: &Request<'_>,
+    address: SocketAddr,
+    state: &str,
+    warning: Option<&str>,
+) -> anyhow::Result<()> {
     let directory = request.directory.path().display();
     writeln!(out, "Perennial is up at https://{address}")?;
     writeln!(out, "  data        {directory} ({state})")?;
     writeln!(out, "  kubeconfig  {directory}/kubeconfig")?;
+    if let Some(warning) = warning {
+        writeln!(out, "\n{warning}.")?;
+    }
     writeln!(out)?;
     writeln!(out, "Try, in another terminal:")?;
     writeln!(out, "  export KUBECONFIG={directory}/kubeconfig")?;

@@ -1,4 +1,4 @@
-//! What the fields of built-in kinds mean, for `kubectl explain`: the types of Kubernetes, as its own API describes them.
+//! The schemas of built-in kinds for `kubectl explain`, from the Kubernetes types.
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
@@ -16,7 +16,7 @@ use k8s_openapi::schemars::JsonSchema;
 use k8s_openapi::schemars::generate::{SchemaGenerator, SchemaSettings};
 use perennial_apiserver::schemas::Schemas;
 
-/// The schemas of every built-in kind that the embedded server has.
+/// Returns the schemas of all built-in kinds of the embedded server.
 pub(crate) fn builtin() -> Schemas {
     let mut kinds = Kinds { generator: SchemaSettings::openapi3().into_generator(), names: Vec::new() };
     kinds.add::<ConfigMap>().add::<Event>().add::<Namespace>().add::<Node>().add::<Pod>();
@@ -29,7 +29,7 @@ pub(crate) fn builtin() -> Schemas {
     Schemas::new(kinds.generator.take_definitions(true), kinds.names)
 }
 
-/// The kinds that were added so far.
+/// The schemas so far.
 struct Kinds {
     generator: SchemaGenerator,
     names: Vec<((String, String, String), String)>,

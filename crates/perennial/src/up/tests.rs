@@ -1,4 +1,4 @@
-//! The server's own certificates, renewed while it runs.
+//! Tests the renewal of the server's own certificates while it runs.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use kube_client::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Config, ResourceExt};
 use perennial_apiserver::store::Store;
@@ -22,24 +22,24 @@ use tokio::sync::Notify;
 
 use super::*;
 
-/// Nothing here takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of all waits.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn api(store: Store) -> Arc<Api> {
     Arc::new(Api::new(store, Environment::new(clock::now, || random::bytes().unwrap())))
 }
 
-/// What a kubeconfig says, and what a server presents to who trusts it.
+/// The client certificate in the kubeconfig, and the certificate that the server presents.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct Presented {
     client_certificate: String,
     server_certificate: Vec<u8>,
 }
 
-/// A control plane in this directory, on a free port, without metrics.
-fn request<'r>(directory: &'r Directory, wishes: &'r Wishes, until_ready: bool) -> Request<'r> {
+/// Returns the arguments of a control plane in this directory, on a free port, without metrics.
+fn request<'r>(directory: &'r Directory, config: &'r ClusterConfig, until_ready: bool) -> Request<'r> {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    Request { directory, listen, names: &[], wishes, probes: None, until_ready }
+    Request { directory, listen, names: &[], config, probes: None, until_ready, rotate_token: false }
 }
 
 fn kubeconfig(directory: &Path) -> Kubeconfig {
@@ -51,8 +51,8 @@ async fn client(directory: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Opens a connection of its own to see.
-async fn seen(directory: &Path) -> Seen {
+/// Opens a new connection, and returns the current certificates.
+async fn presented_now(directory: &Path) -> Presented {
     let config = kubeconfig(directory);
     let cluster = config.clusters[0].cluster.clone().unwrap();
     let client_certificate = config.auth_infos[0].auth_info.clone().unwrap().client_certificate_data.unwrap();
@@ -71,14 +71,14 @@ async fn seen(directory: &Path) -> Seen {
         }
         connection.peer_certificates().unwrap()[0].to_vec()
     });
-    Seen { client_certificate, server_certificate: shaken_hands.await.unwrap() }
+    Presented { client_certificate, server_certificate: shaken_hands.await.unwrap() }
 }
 
-/// Looks until what is seen is something else, in both ways.
-async fn renewed(directory: &Path, before: &Seen) -> Seen {
+/// Waits until both certificates have changed.
+async fn renewed(directory: &Path, before: &Presented) -> Presented {
     let looked = async {
         loop {
-            let now = seen(directory).await;
+            let now = presented_now(directory).await;
             if now.client_certificate != before.client_certificate
                 && now.server_certificate != before.server_certificate
             {
@@ -87,11 +87,11 @@ async fn renewed(directory: &Path, before: &Seen) -> Seen {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looked).await.expect("certificates that are due are renewed")
+    tokio::time::timeout(TIMEOUT, looked).await.expect("both certificates are renewed")
 }
 
-/// Asks for new certificates of the server and of its administrator.
-async fn ask_for_new_ones(client: &Client, reason: &str) {
+/// Forces a rotation of the certificates of the server and the administrator.
+async fn force_rotations(client: &Client, reason: &str) {
     for (namespace, name) in [
         ("openshift-kube-apiserver", "localhost-serving-cert-certkey"),
         ("openshift-kube-apiserver-operator", "node-system-admin-client"),
@@ -102,25 +102,25 @@ async fn ask_for_new_ones(client: &Client, reason: &str) {
 }
 
 #[tokio::test]
-async fn certificates_are_renewed_while_it_runs_and_connections_go_on() {
+async fn certificates_are_renewed_while_connections_stay_open() {
     let top = TempDir::new().unwrap();
-    let (prepared, wishes) = (Directory::prepare(&top.path().join("data")).unwrap(), Wishes::default());
-    let (directory, request) = (prepared.path(), request(&prepared, &wishes, false));
+    let (prepared, config) = (Directory::prepare(&top.path().join("data")).unwrap(), ClusterConfig::default());
+    let (directory, request) = (prepared.path(), request(&prepared, &config, false));
     let announced = Arc::new(Notify::new());
-    let mut out = Announced { told: announced.clone() };
+    let mut out = Announced { notify: announced.clone() };
     let watched = async {
         announced.notified().await;
-        let before = seen(directory).await;
+        let before = presented_now(directory).await;
         let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(directory).await, "default");
         let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-        ask_for_new_ones(&client(directory).await, "a test").await;
+        force_rotations(&client(directory).await, "a test").await;
         renewed(directory, &before).await;
-        // Who comes now has the new certificate, and who is there still hears of it.
+        // A new connection uses the new certificate, and the open watch still gets events.
         let maps: kube_client::Api<ConfigMap> = kube_client::Api::namespaced(client(directory).await, "default");
         let metadata = ObjectMeta { name: Some("after".to_owned()), ..ObjectMeta::default() };
         maps.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
         loop {
-            match tokio::time::timeout(PATIENCE, events.try_next()).await.unwrap().unwrap() {
+            match tokio::time::timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap() {
                 Some(WatchEvent::Added(map)) if map.name_any() == "after" => return,
                 Some(_) => {}
                 None => panic!("the connection ended"),
@@ -133,9 +133,9 @@ async fn certificates_are_renewed_while_it_runs_and_connections_go_on() {
     }
 }
 
-/// Tells when everything was said that is said in the beginning.
+/// Notifies when the server has printed its start message.
 struct Announced {
-    told: Arc<Notify>,
+    notify: Arc<Notify>,
 }
 
 impl Write for Announced {
@@ -144,17 +144,17 @@ impl Write for Announced {
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        self.told.notify_one();
+        self.notify.notify_one();
         Ok(())
     }
 }
 
 #[tokio::test]
-async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
+async fn a_failed_renewal_is_reported_and_retried() {
     let top = TempDir::new().unwrap();
     let directory = top.path().to_owned();
     let api = api(Store::memory());
-    cluster::prepare(&api, &Wishes::default()).await.unwrap();
+    cluster::prepare(&api, &ClusterConfig::default()).await.unwrap();
     let planner = Planner::new(Catalog::builtin());
     let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
     let keys = Arc::new(KeyPool::eager(threads(None)).unwrap());
@@ -162,39 +162,39 @@ async fn a_renewal_that_cannot_be_written_is_told_and_tried_again() {
     runner.once().await.unwrap();
     let identity = Identity::read(&api).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let door = Door::new(&directory, listener.local_addr().unwrap(), "lab", &identity).unwrap();
-    let serving = tokio::spawn(door.serve(listener, perennial_apiserver::http::router(api.clone())));
-    let before = seen(&directory).await;
+    let endpoint = Endpoint::new(&directory, listener.local_addr().unwrap(), "lab", &identity).unwrap();
+    let serving = tokio::spawn(endpoint.serve(listener, perennial_apiserver::http::router(api.clone())));
+    let before = presented_now(&directory).await;
     let client = client(&directory).await;
     let addresses = Addresses { listen: SocketAddr::from(([127, 0, 0, 1], 0)), more: Vec::new() };
-    let mut doorkeeper = Doorkeeper { api, door: door.clone(), identity, addresses };
-    doorkeeper.look().unwrap();
-    assert_eq!(seen(&directory).await, before, "nothing new is nothing new");
-    // Nothing can be written where a directory is in the way, not even by root.
+    let mut refresher = EndpointRefresher { api, endpoint: endpoint.clone(), identity, addresses };
+    refresher.refresh().unwrap();
+    assert_eq!(presented_now(&directory).await, before, "nothing has changed");
+    // A directory in place of the file makes the write fail, also for root.
     let file = directory.join("kubeconfig");
     fs::rename(&file, directory.join("saved")).unwrap();
     fs::create_dir(&file).unwrap();
-    ask_for_new_ones(&inside, "a test").await;
+    force_rotations(&inside, "a test").await;
     runner.once().await.unwrap();
     for _ in 0..2 {
-        let warning = format!("{:#}", doorkeeper.look().unwrap_err());
+        let warning = format!("{:#}", refresher.refresh().unwrap_err());
         assert!(warning.contains("failed to write") && warning.contains("kubeconfig"), "{warning}");
     }
-    // It goes on with what it has.
+    // The server still works with the previous certificates.
     client.apiserver_version().await.unwrap();
     fs::remove_dir(&file).unwrap();
     fs::rename(directory.join("saved"), &file).unwrap();
-    doorkeeper.look().unwrap();
+    refresher.refresh().unwrap();
     renewed(&directory, &before).await;
-    door.close();
+    endpoint.close();
     serving.await.unwrap();
 }
 
 #[tokio::test]
-async fn until_ready_does_not_call_ready_what_could_not_be_written() {
+async fn until_ready_fails_after_a_failed_write() {
     let top = TempDir::new().unwrap();
-    let (directory, wishes) = (Directory::prepare(&top.path().join("data")).unwrap(), Wishes::default());
-    let request = request(&directory, &wishes, true);
+    let (directory, config) = (Directory::prepare(&top.path().join("data")).unwrap(), ClusterConfig::default());
+    let request = request(&directory, &config, true);
     run(&request, &mut Vec::new()).await.unwrap();
     let released = async {
         loop {
@@ -204,8 +204,8 @@ async fn until_ready_does_not_call_ready_what_could_not_be_written() {
             }
         }
     };
-    // Somebody asks for a new certificate where none can be written.
-    let api = api(tokio::time::timeout(PATIENCE, released).await.unwrap());
+    // Force a rotation of an immutable Secret.
+    let api = api(tokio::time::timeout(TIMEOUT, released).await.unwrap());
     let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
     let secrets: kube_client::Api<Secret> = kube_client::Api::namespaced(inside.clone(), "openshift-kube-apiserver");
     let fixed = serde_json::json!({"immutable": true});
@@ -221,44 +221,94 @@ async fn until_ready_does_not_call_ready_what_could_not_be_written() {
             }
         }
     };
-    let error = tokio::time::timeout(PATIENCE, again).await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "not everything is in place: writes that failed: 1; the warnings say why");
+    let error = tokio::time::timeout(TIMEOUT, again).await.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "not ready: 1 writes failed; the warnings have the reasons");
 }
 
 #[tokio::test]
-async fn a_certificate_for_more_names_stays_until_the_names_or_the_one_for_localhost_change() {
+async fn the_api_starts_after_the_first_pass_and_before_all_services_have_certificates() {
+    const SERVICES: usize = 20;
+    let top = TempDir::new().unwrap();
+    let (prepared, config) = (Directory::prepare(&top.path().join("data")).unwrap(), ClusterConfig::default());
+    let api = api(prepared.open().unwrap());
+    cluster::prepare(&api, &config).await.unwrap();
+    let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+    let services: kube_client::Api<Service> = kube_client::Api::default_namespaced(inside.clone());
+    for number in 0..SERVICES {
+        let name = format!("web-{number}");
+        let asks = serde_json::json!({"service.beta.openshift.io/serving-cert-secret-name": format!("{name}-tls")});
+        let service = serde_json::json!({
+            "metadata": {"name": name, "annotations": asks}, "spec": {"ports": [{"port": 443}]},
+        });
+        services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    }
+    drop((api, inside, services));
+    let request = request(&prepared, &config, false);
+    let announced = Arc::new(Notify::new());
+    let mut out = Announced { notify: announced.clone() };
+    let looked = async {
+        announced.notified().await;
+        let secrets: kube_client::Api<Secret> = kube_client::Api::namespaced(client(prepared.path()).await, "default");
+        let served = async || secrets.list_metadata(&ListParams::default()).await.unwrap().items.len();
+        let at_first = served().await;
+        assert!(at_first < SERVICES / 2, "the API was opened when {at_first} of {SERVICES} Services had been served");
+        // The other Services get their certificates later.
+        let all = async {
+            while served().await < SERVICES {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, all).await.expect("every Service is served in the end");
+    };
+    let ran = async {
+        loop {
+            match run(&request, &mut out).await {
+                // The task of the last write still has the database open.
+                Err(error) if error.to_string().contains("in use") => tokio::task::yield_now().await,
+                ended => return ended,
+            }
+        }
+    };
+    tokio::select! {
+        ended = ran => panic!("it ended: {ended:?}"),
+        () = looked => {}
+    }
+}
+
+#[tokio::test]
+async fn the_certificate_with_additional_names_is_kept_until_the_names_or_the_localhost_certificate_change() {
     use perennial_core::spec::Host;
     let top = TempDir::new().unwrap();
     let directory = Directory::prepare(&top.path().join("data")).unwrap();
     let api = api(Store::memory());
-    cluster::prepare(&api, &Wishes::default()).await.unwrap();
+    cluster::prepare(&api, &ClusterConfig::default()).await.unwrap();
     let planner = Planner::new(Catalog::builtin());
     let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
     let keys = Arc::new(KeyPool::eager(threads(None)).unwrap());
     let runner = Runner::new(&planner, inside.clone(), keys, View::default(), Arc::new(clock::now));
     runner.once().await.unwrap();
     let addresses = Addresses { listen: SocketAddr::from(([127, 0, 0, 1], 0)), more: vec![Host::parse("lab.test")] };
-    let mut doorkeeper = Doorkeeper::new(api, &directory, addresses).unwrap();
-    let presented = |it: &Doorkeeper| it.identity.server.certificates[0].der().to_vec();
-    let first = presented(&doorkeeper);
-    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test");
-    // Another certificate of the administrator is no reason for another one of the server.
+    let mut refresher = EndpointRefresher::new(api, &directory, addresses).unwrap();
+    let presented = |it: &EndpointRefresher| it.identity.server.certificates[0].der().to_vec();
+    let first = presented(&refresher);
+    assert_eq!(refresher.names(), "localhost, 127.0.0.1, lab.test");
+    // A new certificate of the administrator does not change the certificate of the server.
     let namespace = "openshift-kube-apiserver-operator".to_owned();
     let admin = ObjectName { namespace, name: "node-system-admin-client".to_owned() };
     ask::rotate(&inside, &admin, "a test").await.unwrap();
     runner.once().await.unwrap();
-    let before = doorkeeper.identity.admin.certificates.clone();
-    doorkeeper.look().unwrap();
-    assert_ne!(doorkeeper.identity.admin.certificates, before);
-    assert_eq!(presented(&doorkeeper), first);
-    doorkeeper.addresses.more.push(Host::parse("192.0.2.7"));
-    doorkeeper.look().unwrap();
-    let second = presented(&doorkeeper);
+    let before = refresher.identity.admin.certificates.clone();
+    refresher.refresh().unwrap();
+    assert_ne!(refresher.identity.admin.certificates, before);
+    assert_eq!(presented(&refresher), first);
+    refresher.addresses.more.push(Host::parse("192.0.2.7"));
+    refresher.refresh().unwrap();
+    let second = presented(&refresher);
     assert_ne!(second, first);
-    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
-    ask_for_new_ones(&inside, "another test").await;
+    assert_eq!(refresher.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
+    force_rotations(&inside, "another test").await;
     runner.once().await.unwrap();
-    doorkeeper.look().unwrap();
-    assert_ne!(presented(&doorkeeper), second);
-    assert_eq!(doorkeeper.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
+    refresher.refresh().unwrap();
+    assert_ne!(presented(&refresher), second);
+    assert_eq!(refresher.names(), "localhost, 127.0.0.1, lab.test, 192.0.2.7");
 }

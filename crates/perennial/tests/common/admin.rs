@@ -1,4 +1,4 @@
-//! An administrator at a terminal, with kubectl and perennial.
+//! An administrator with kubectl and perennial.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -10,23 +10,23 @@ use std::process::{Command, Output, Stdio};
 use perennial_testbed::kubernetes::program;
 use serde_json::{Value, json};
 
-/// Who has a kubeconfig.
+/// A user with a kubeconfig.
 pub(crate) struct Administrator {
     kubeconfig: PathBuf,
     cache: PathBuf,
 }
 
-/// What a command said.
-pub(crate) struct Said {
+/// The output of a command.
+pub(crate) struct CommandOutput {
     pub(crate) out: String,
     pub(crate) err: String,
     pub(crate) code: Option<i32>,
 }
 
 impl Administrator {
-    /// With this kubeconfig, and a directory for what kubectl keeps.
+    /// Returns an administrator with this kubeconfig and a cache directory for kubectl.
     pub(crate) fn new(kubeconfig: PathBuf, directory: &Path) -> Administrator {
-        // What kubectl knows of a server goes by address, and ports come again.
+        // kubectl caches discovery by address, and ports are reused.
         Administrator { kubeconfig, cache: directory.join("cache") }
     }
 
@@ -34,27 +34,27 @@ impl Administrator {
         &self.kubeconfig
     }
 
-    /// What kubectl says where it succeeds.
+    /// Runs kubectl, which must succeed, and returns its output.
     pub(crate) fn kubectl(&self, words: &str) -> String {
         self.kubectl_with(words, "")
     }
 
     pub(crate) fn kubectl_with(&self, words: &str, input: &str) -> String {
         let words: Vec<&str> = words.split_whitespace().collect();
-        let said = self.kubectl_words(&words, input);
-        assert_eq!(said.code, Some(0), "kubectl {words:?}: {}", said.err);
-        said.out.trim().to_owned()
+        let output = self.kubectl_words(&words, input);
+        assert_eq!(output.code, Some(0), "kubectl {words:?}: {}", output.err);
+        output.out.trim().to_owned()
     }
 
-    pub(crate) fn kubectl_words(&self, words: &[&str], input: &str) -> Said {
+    pub(crate) fn kubectl_words(&self, words: &[&str], input: &str) -> CommandOutput {
         let mut kubectl = Command::new(program("kubectl").unwrap_or_else(|error| panic!("{error}")));
         kubectl.env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache).args(words);
         let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        said(child.wait_with_output().unwrap())
+        command_output(child.wait_with_output().unwrap())
     }
 
-    /// Makes every namespace in which something is kept.
+    /// Creates all namespaces of the catalog.
     pub(crate) fn make_namespaces(&self) {
         let manifests = self.perennial(&["manifests"]).out;
         let named = manifests.lines().filter_map(|line| line.strip_prefix("  namespace: "));
@@ -63,7 +63,7 @@ impl Administrator {
         }
     }
 
-    /// Gives a new cluster definitions, namespaces, addresses and a node of the control plane.
+    /// Creates definitions, namespaces, addresses and a control-plane node.
     pub(crate) fn prepare_cluster(&self) {
         self.kubectl_with("apply -f -", &self.perennial(&["crds"]).out);
         for kind in ["pkis", "infrastructures", "networks"] {
@@ -90,23 +90,28 @@ impl Administrator {
         self.kubectl_with("apply -f -", &node.to_string());
     }
 
-    /// What perennial says about the cluster when its clock is ahead by so much, such as `+20h`: one number and one unit.
-    pub(crate) fn perennial_later(&self, ahead: &str, arguments: &[&str]) -> Said {
-        let mut command = Command::new("faketime");
-        command.args(["-f", ahead, env!("CARGO_BIN_EXE_perennial")]).args(arguments);
-        // It still waits as long as it waits.
-        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("KUBECONFIG", &self.kubeconfig);
-        said(command.output().unwrap())
+    /// Runs perennial with a shifted clock, such as `+20h`: one number and one unit.
+    pub(crate) fn perennial_later(&self, kubeconfig: &Path, ahead: &str, arguments: &[&str]) -> CommandOutput {
+        command_output(perennial_at(ahead).args(arguments).env("KUBECONFIG", kubeconfig).output().unwrap())
     }
 
-    /// What perennial says about the cluster.
-    pub(crate) fn perennial(&self, arguments: &[&str]) -> Said {
+    /// Runs perennial on the cluster.
+    pub(crate) fn perennial(&self, arguments: &[&str]) -> CommandOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-        said(command.args(arguments).env("KUBECONFIG", &self.kubeconfig).output().unwrap())
+        command_output(command.args(arguments).env("KUBECONFIG", &self.kubeconfig).output().unwrap())
     }
 }
 
-fn said(output: Output) -> Said {
+/// Returns perennial with a shifted wall clock. The monotonic clock is not changed.
+pub(crate) fn perennial_at(ahead: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
+    // Not with the program `faketime`, which would stay as a parent process and would not pass on signals.
+    command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1").env("FAKETIME", ahead);
+    command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    command
+}
+
+fn command_output(output: Output) -> CommandOutput {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+    CommandOutput { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
 }

@@ -1,4 +1,4 @@
-//! Runs the real binary, and reads what it wrote.
+//! Runs the real binary, and reads its files.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -13,9 +13,9 @@ use tempfile::TempDir;
 /// An installation in a temporary directory.
 pub(crate) struct Installation {
     temporary: TempDir,
-    /// What `-o json` printed.
+    /// The output of `-o json`.
     pub(crate) items: Vec<Value>,
-    /// What was said on stderr.
+    /// The text on stderr.
     pub(crate) talk: String,
 }
 
@@ -24,13 +24,13 @@ pub(crate) fn perennial(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_perennial")).args(arguments).output().unwrap()
 }
 
-/// stdout, stderr and exit code.
+/// Returns stdout, stderr and exit code.
 pub(crate) fn texts(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
 
-/// An install-config of a bare-metal, dual-stack cluster, with more lines at its end.
+/// Returns an install-config of a bare-metal, dual-stack cluster, with additional lines.
 pub(crate) fn config(more: &str) -> String {
     format!(
         "apiVersion: v1\nbaseDomain: example.com\nmetadata: {{name: demo}}\ncompute: [{{name: worker}}]\n\
@@ -39,7 +39,7 @@ pub(crate) fn config(more: &str) -> String {
     )
 }
 
-/// The lines that ask for this key for signers.
+/// Returns the lines that choose this key for signers.
 pub(crate) fn signer_key(key: &str) -> String {
     let member = match key.split_once(' ').unwrap() {
         ("RSA", size) => format!("algorithm: RSA, rsa: {{keySize: {size}}}"),
@@ -49,7 +49,7 @@ pub(crate) fn signer_key(key: &str) -> String {
 }
 
 impl Installation {
-    /// Installs with this install-config and these further arguments, which must succeed.
+    /// Runs an installation, which must succeed.
     pub(crate) fn new(config: &str, arguments: &[&str]) -> Installation {
         let temporary = tempfile::tempdir().unwrap();
         let file = temporary.path().join("install-config.yaml");
@@ -63,37 +63,37 @@ impl Installation {
         Installation { temporary, items: listed["items"].as_array().unwrap().clone(), talk }
     }
 
-    /// A path below the output directory.
+    /// Returns a path below the output directory.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.temporary.path().join("out").join(path)
     }
 
-    /// The content of a file below the output directory.
+    /// Returns the content of a file below the output directory.
     pub(crate) fn text(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// The certificates in `tls/<name>.crt`.
+    /// Returns the certificates in `tls/<name>.crt`.
     pub(crate) fn certificates(&self, name: &str) -> Vec<Certificate> {
         read_certificates(self.text(&format!("tls/{name}.crt")).as_bytes()).unwrap()
     }
 
-    /// The certificate of this name.
+    /// Returns the certificate with this name.
     pub(crate) fn certificate(&self, name: &str) -> Certificate {
         self.certificates(name).remove(0)
     }
 
-    /// The key of this name.
+    /// Returns the key with this name.
     pub(crate) fn key(&self, name: &str) -> PrivateKey {
         PrivateKey::from_pem(self.text(&format!("tls/{name}.key")).as_bytes()).unwrap()
     }
 
-    /// A manifest as JSON.
+    /// Returns a manifest as JSON.
     pub(crate) fn manifest(&self, file: &str) -> Value {
         serde_norway::from_str(&self.text(&format!("manifests/{file}"))).unwrap()
     }
 
-    /// Every file below the output directory.
+    /// Returns all files below the output directory.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(directory).unwrap() {
@@ -107,7 +107,7 @@ impl Installation {
         found
     }
 
-    /// Names of the certificates that were listed.
+    /// Returns the names of the listed certificates.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.items.iter().map(|item| item["name"].as_str().unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! A `perennial up` of its own for a test, on a free port, which ends with the test.
+//! A `perennial up` process on a free port that stops with the test.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -12,26 +12,30 @@ use tempfile::TempDir;
 /// A running control plane, or another command.
 pub(crate) struct Up {
     child: Child,
-    /// What it printed until it was up.
-    pub(crate) said: String,
+    /// The output until the server was up.
+    pub(crate) output: String,
     directory: PathBuf,
 }
 
 impl Up {
-    /// Starts it on this directory, and waits until it is up.
+    /// Starts a server with this directory, and waits until it is up.
     pub(crate) fn start(directory: &Path, arguments: &[&str]) -> Up {
-        let mut command = up(directory, arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-        // The last thing that it says is the third thing to try.
-        let said = heard(child.stdout.take().unwrap(), "--watch");
-        Up { child, said, directory: directory.to_owned() }
+        Up::run(up(directory, arguments), directory)
     }
 
-    /// Starts any other command, and waits until it says this on its standard error.
+    /// Starts this command with this directory, and waits until it is up.
+    pub(crate) fn run(mut command: Command, directory: &Path) -> Up {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        // The last line of the start message.
+        let output = output_until(child.stdout.take().unwrap(), "--watch");
+        Up { child, output, directory: directory.to_owned() }
+    }
+
+    /// Starts another command, and waits for this text on stderr.
     pub(crate) fn begin(mut command: Command, wanted: &str) -> Up {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = heard(child.stderr.take().unwrap(), wanted);
-        Up { child, said, directory: PathBuf::new() }
+        let output = output_until(child.stderr.take().unwrap(), wanted);
+        Up { child, output, directory: PathBuf::new() }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
@@ -42,7 +46,7 @@ impl Up {
         self.child.id()
     }
 
-    /// Sends a signal, and waits for the end.
+    /// Sends a signal, and waits until the process has ended.
     pub(crate) fn stop(mut self, signal: &str) -> ExitStatus {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -57,16 +61,16 @@ impl Up {
     }
 }
 
-/// What is said until this is; nobody listens after it.
-fn heard(from: impl Read + Send + 'static, wanted: &str) -> String {
+/// Returns the output up to this text, and then discards the rest.
+fn output_until(from: impl Read + Send + 'static, wanted: &str) -> String {
     let mut lines = BufReader::new(from);
-    let mut said = String::new();
-    while !said.contains(wanted) {
-        let count = lines.read_line(&mut said).unwrap();
-        assert_ne!(count, 0, "it ended: {said}");
+    let mut output = String::new();
+    while !output.contains(wanted) {
+        let count = lines.read_line(&mut output).unwrap();
+        assert_ne!(count, 0, "it ended: {output}");
     }
     std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-    said
+    output
 }
 
 impl Drop for Up {
@@ -76,21 +80,30 @@ impl Drop for Up {
     }
 }
 
-/// The command that starts one.
+/// Returns the command that starts a server.
 pub(crate) fn up(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
     command.arg("up").arg("--data-dir").arg(directory).args(arguments);
     if !arguments.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
-    // Others listen on the usual port, too; who is not up for long has no metrics.
+    // Other tests use the default port of metrics, too; --until-ready has no metrics.
     if !arguments.iter().any(|it| it.starts_with("--metrics") || *it == "--until-ready") {
         command.args(["--metrics", "127.0.0.1:0"]);
     }
     command
 }
 
-/// A directory for one, and for the caches of its clients.
+/// Returns a directory for a server and the caches of its clients.
 pub(crate) fn directory() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// Sets the clock of a command to the offset in a file, such as `+400d`. The command notices changes of the file.
+pub(crate) fn with_clock(command: &mut Command, file: &Path) {
+    command
+        .env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1")
+        .env("FAKETIME_TIMESTAMP_FILE", file)
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
 }

@@ -1,4 +1,4 @@
-//! The end of objects.
+//! Tests of deletion.
 
 use std::sync::Mutex;
 
@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 
 use super::*;
 
-/// An API on whose objects somebody else works, too: armed, it changes every object of a namespace in the middle of the
-/// next request, when that asks for the time.
+/// An API with a second writer: when armed, that writer changes every object of a namespace in the middle of the
+/// next request, when the request reads the clock.
 struct Meddled {
     api: Api,
     armed: Arc<Mutex<bool>>,
@@ -27,7 +27,7 @@ impl Meddled {
         let api = Api::new(store, Environment::new(now, || [7; 16]));
         api.create(&at("namespaces", "", ""), json!({"metadata": {"name": "shop"}}), &options()).await.unwrap();
         for name in ["a", "b"] {
-            // Who holds it makes the request ask for the time.
+            // An object with a finalizer makes the request read the clock.
             let map = json!({"metadata": {"name": name, "finalizers": ["shop.test/hold"]}});
             api.create(&at("configmaps", "shop", ""), map, &options()).await.unwrap();
         }
@@ -49,13 +49,13 @@ fn meddle(store: &Store) {
     }
 }
 
-/// Whether it is to be deleted, and is what the meddler made of it.
+/// Returns true if the object is being deleted and has the change of the second writer.
 fn is_both(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string() && object["data"]["meddled"] == "yes"
 }
 
 #[tokio::test]
-async fn a_deletion_that_lost_a_race_is_made_again() {
+async fn a_deletion_that_lost_a_race_is_retried() {
     let world = Meddled::new().await;
     let one = at("configmaps", "shop", "a");
     world.arm();
@@ -64,7 +64,7 @@ async fn a_deletion_that_lost_a_race_is_made_again() {
 }
 
 #[tokio::test]
-async fn a_deletion_of_one_state_is_refused_after_a_lost_race() {
+async fn a_deletion_with_a_resource_version_is_rejected_after_a_lost_race() {
     let world = Meddled::new().await;
     let one = at("configmaps", "shop", "a");
     let seen = text(&world.api.get(&one).unwrap(), "resourceVersion").to_owned();
@@ -75,7 +75,7 @@ async fn a_deletion_of_one_state_is_refused_after_a_lost_race() {
 }
 
 #[tokio::test]
-async fn a_deletion_of_many_that_lost_races_is_made_again() {
+async fn a_collection_deletion_that_lost_races_is_retried() {
     let world = Meddled::new().await;
     world.arm();
     let (all, selector) = (at("configmaps", "shop", ""), Selector::default());
@@ -85,7 +85,7 @@ async fn a_deletion_of_many_that_lost_races_is_made_again() {
     assert!(left.len() == 2 && left.iter().all(is_both), "{left:?}");
 }
 
-/// Objects that own each other: `b<a` is owned by `a` and keeps it from going, `b-a` only is owned, and `!` is held.
+/// Creates objects with owners: `b<a` is a blocking dependent of `a`, `b-a` a dependent, and `!` has a finalizer.
 async fn family(members: &str) -> Api {
     let api = with_namespace().await;
     for member in members.split_whitespace() {
@@ -110,7 +110,7 @@ async fn own(api: &Api, name: &str, owners: &[(bool, String)]) {
     api.merge(&at("configmaps", "shop", name), &patch, &options()).await.unwrap();
 }
 
-/// Who is there after the garbage was collected: with `+` who is to go.
+/// Collects garbage, and returns the remaining objects: with `+` those that are being deleted.
 async fn left(api: &Api) -> String {
     api.collect().await.unwrap();
     let items = api.list(&at("configmaps", "shop", ""), &Selector::default(), None, None).unwrap().items;
@@ -132,7 +132,7 @@ async fn release(api: &Api, name: &str) {
 }
 
 #[tokio::test]
-async fn in_the_foreground_an_owner_waits_for_what_keeps_it() {
+async fn in_the_foreground_an_owner_waits_for_blocking_dependents() {
     let api = family("a b<a! c-a d").await;
     let Deleted::Waits(owner) = delete(&api, "a", Propagation::Foreground).await else { panic!("it waits") };
     assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
@@ -142,14 +142,14 @@ async fn in_the_foreground_an_owner_waits_for_what_keeps_it() {
 }
 
 #[tokio::test]
-async fn in_the_foreground_what_does_not_keep_its_owner_may_stay_longer() {
+async fn in_the_foreground_other_dependents_may_stay_longer() {
     let api = family("a b-a!").await;
     delete(&api, "a", Propagation::Foreground).await;
     assert_eq!(left(&api).await, "b+");
 }
 
 #[tokio::test]
-async fn in_the_foreground_the_last_in_a_chain_goes_first() {
+async fn in_the_foreground_the_last_in_a_chain_is_deleted_first() {
     let api = family("a b<a c<b!").await;
     delete(&api, "a", Propagation::Foreground).await;
     assert_eq!(left(&api).await, "a+ b+ c+");
@@ -160,7 +160,7 @@ async fn in_the_foreground_the_last_in_a_chain_goes_first() {
 }
 
 #[tokio::test]
-async fn what_another_owns_too_stays_and_keeps_nobody() {
+async fn a_dependent_with_another_owner_stays_and_does_not_block() {
     let api = family("a b c<a<b").await;
     delete(&api, "a", Propagation::Foreground).await;
     assert_eq!(left(&api).await, "b c");
@@ -171,7 +171,7 @@ async fn what_another_owns_too_stays_and_keeps_nobody() {
 }
 
 #[tokio::test]
-async fn those_who_own_each_other_go_together() {
+async fn objects_that_own_each_other_are_deleted_together() {
     let api = family("a b<a").await;
     own(&api, "a", &[(true, "b".to_owned())]).await;
     delete(&api, "a", Propagation::Foreground).await;
@@ -179,12 +179,12 @@ async fn those_who_own_each_other_go_together() {
 }
 
 #[tokio::test]
-async fn who_waits_in_the_foreground_may_still_go_at_once() {
+async fn an_object_that_waits_in_the_foreground_may_be_deleted_at_once() {
     let api = family("a b<a!").await;
     delete(&api, "a", Propagation::Foreground).await;
     assert!(matches!(delete(&api, "a", Propagation::Background).await, Deleted::Gone(_)));
     assert_eq!(left(&api).await, "b+");
-    // And who was held in that way when nobody said how, is deleted in that way.
+    // An object that was deleted in the foreground stays so if a later deletion has no propagation policy.
     let api = family("a b<a!").await;
     let patch = json!({"metadata": {"finalizers": ["foregroundDeletion"]}});
     api.merge(&at("configmaps", "shop", "a"), &patch, &options()).await.unwrap();
@@ -193,7 +193,7 @@ async fn who_waits_in_the_foreground_may_still_go_at_once() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_ends_takes_those_with_it_that_wait() {
+async fn a_deleted_namespace_removes_objects_that_wait_for_dependents() {
     let api = family("a b<a").await;
     delete(&api, "a", Propagation::Foreground).await;
     let whole = Deletion { propagation: Some(Propagation::Foreground), ..Deletion::default() };

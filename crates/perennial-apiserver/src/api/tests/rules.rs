@@ -1,4 +1,4 @@
-//! What is refused, and what is dropped with or without a word.
+//! Tests of validation: what the server rejects, and what it drops with or without a warning.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn strict() -> WriteOptions {
     WriteOptions { field_validation: FieldValidation::Strict, ..options() }
 }
 
-/// An API with shelves, and where these are.
+/// Returns an API with a definition of shelves, and their path.
 async fn with_shelves() -> (Api, impl Fn(&str) -> Objects) {
     let api = with_namespace().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
@@ -24,7 +24,7 @@ fn shelf(metadata: Value) -> Value {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_refused_told_or_dropped() {
+async fn unknown_fields_are_rejected_warned_about_or_dropped() {
     let api = with_namespace().await;
     let (maps, one) = (at("configmaps", "shop", ""), at("configmaps", "shop", "a"));
     let odd = json!({"metadata": {"name": "a", "lables": {}}, "dada": {}});
@@ -46,7 +46,7 @@ async fn unknown_fields_are_refused_told_or_dropped() {
 }
 
 #[tokio::test]
-async fn values_of_another_type_are_refused() {
+async fn values_of_the_wrong_type_are_rejected() {
     let api = with_namespace().await;
     let wrong = json!({"metadata": {"name": "a"}, "data": {"k": 5}});
     assert_eq!(api.create(&at("configmaps", "shop", ""), wrong, &options()).await.unwrap_err().code, 400);
@@ -56,7 +56,7 @@ async fn values_of_another_type_are_refused() {
 }
 
 #[tokio::test]
-async fn what_is_the_servers_is_refused_where_it_would_be_lost() {
+async fn fields_that_only_the_server_sets_are_rejected() {
     let api = with_namespace().await;
     let (maps, one) = (at("configmaps", "shop", ""), at("configmaps", "shop", "a"));
     let refused = api.create(&maps, json!({"metadata": {"name": "a", "resourceVersion": "5"}}), &options()).await;
@@ -81,7 +81,7 @@ async fn a_long_name_is_shortened_before_it_is_generated() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_ends_says_so() {
+async fn creating_an_object_in_a_deleted_namespace_is_rejected() {
     let api = with_namespace().await;
     api.delete(&at("namespaces", "", "shop"), &Deletion::default()).await.unwrap();
     let body = json!({"metadata": {"name": "b"}});
@@ -91,7 +91,7 @@ async fn a_namespace_that_ends_says_so() {
 }
 
 #[tokio::test]
-async fn nobody_owns_the_finalizers_of_a_namespace() {
+async fn the_spec_finalizers_of_a_namespace_have_no_owner() {
     let api = with_namespace().await;
     let namespace = api.get(&at("namespaces", "", "shop")).unwrap();
     assert_eq!(namespace["spec"]["finalizers"], json!(["kubernetes"]));
@@ -99,7 +99,7 @@ async fn nobody_owns_the_finalizers_of_a_namespace() {
 }
 
 #[tokio::test]
-async fn the_annotations_of_a_deployment_are_what_is_wanted() {
+async fn the_annotations_of_a_deployment_count_for_its_generation() {
     let api = with_namespace().await;
     let deployments = |name: &str| Objects { group: "apps".to_owned(), ..at("deployments", "shop", name) };
     api.create(&deployments(""), json!({"metadata": {"name": "web"}, "spec": {}}), &options()).await.unwrap();
@@ -111,7 +111,7 @@ async fn the_annotations_of_a_deployment_are_what_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_custom_resource_is_what_its_path_says() {
+async fn a_custom_resource_must_match_its_path() {
     let (api, shelves) = with_shelves().await;
     let refused = async |body: Value| api.create(&shelves(""), body, &options()).await.unwrap_err();
     let mut other = shelf(json!({"name": "a"}));
@@ -143,7 +143,7 @@ async fn the_metadata_of_a_custom_resource_has_types() {
 }
 
 #[tokio::test]
-async fn a_patch_does_not_answer_for_what_became_unknown() {
+async fn a_patch_is_not_rejected_for_stored_fields_that_became_unknown() {
     let (api, shelves) = with_shelves().await;
     let mut large = shelf(json!({"name": "a"}));
     large["spec"]["size"] = 5.into();
@@ -159,7 +159,7 @@ async fn a_patch_does_not_answer_for_what_became_unknown() {
 }
 
 #[tokio::test]
-async fn what_is_applied_says_what_it_is_and_has_types() {
+async fn an_applied_object_must_name_its_kind_and_match_its_types() {
     let (api, shelves) = with_shelves().await;
     let by = WriteOptions { manager: "one".to_owned(), ..options() };
     let map = at("configmaps", "shop", "a");
@@ -181,7 +181,7 @@ async fn what_is_applied_says_what_it_is_and_has_types() {
 }
 
 #[tokio::test]
-async fn the_annotation_of_kubectl_has_the_namespace_only_where_it_was_given() {
+async fn the_last_applied_annotation_has_the_namespace_only_if_it_was_given() {
     let api = with_namespace().await;
     const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let last = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}});

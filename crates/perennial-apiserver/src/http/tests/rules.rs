@@ -1,4 +1,4 @@
-//! What requests may ask for, and how a refusal says that they may not.
+//! Tests of request validation, and of the errors.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn delete(service: &Router, name: &str, options: Value) -> Answer {
     send(service, "DELETE", &format!("{MAPS}/{name}"), &[], options).await
 }
 
-/// The code of an answer, and the field that is wrong.
+/// Returns the code of a response, and the faulty field.
 fn refused(answer: &Answer) -> (u16, &str) {
     (answer.code, answer.value["details"]["causes"][0]["field"].as_str().unwrap_or_default())
 }
@@ -29,7 +29,7 @@ async fn a_status_cannot_be_made_or_deleted() {
 }
 
 #[tokio::test]
-async fn what_is_only_answered_is_only_asked() {
+async fn reviews_support_only_create() {
     let service = service();
     let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     assert_eq!(post(&service, reviews, json!({})).await.code, 201);
@@ -39,7 +39,7 @@ async fn what_is_only_answered_is_only_asked() {
 }
 
 #[tokio::test]
-async fn wrong_options_of_a_deletion_are_refused() {
+async fn wrong_options_of_a_deletion_are_rejected() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     let sideways = delete(&service, "a", json!({"propagationPolicy": "Sideways"})).await;
@@ -56,7 +56,7 @@ async fn wrong_options_of_a_deletion_are_refused() {
 }
 
 #[tokio::test]
-async fn some_namespaces_stay() {
+async fn protected_namespaces_cannot_be_deleted() {
     let service = service();
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "kube-system"}})).await;
     let system = "/api/v1/namespaces/kube-system";
@@ -66,7 +66,7 @@ async fn some_namespaces_stay() {
 }
 
 #[tokio::test]
-async fn a_deletion_is_of_the_object_that_was_seen() {
+async fn a_deletion_checks_its_preconditions() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     let other = delete(&service, "a", json!({"preconditions": {"uid": "another"}})).await;
@@ -78,7 +78,7 @@ async fn a_deletion_is_of_the_object_that_was_seen() {
 }
 
 #[tokio::test]
-async fn an_object_that_waits_has_no_grace() {
+async fn an_object_with_finalizers_has_no_grace_period() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a", "finalizers": ["example.test/a"]}})).await;
     let waits = delete(&service, "a", Value::Null).await.value;
@@ -88,7 +88,7 @@ async fn an_object_that_waits_has_no_grace() {
 }
 
 #[tokio::test]
-async fn what_is_orphaned_forgets_its_owner_and_stays() {
+async fn an_orphaned_dependent_loses_its_owner_reference_and_stays() {
     let api = Arc::new(Api::new(Store::memory(), environment()));
     let service = router(api.clone());
     post(&service, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}})).await;
@@ -114,7 +114,7 @@ async fn what_is_orphaned_forgets_its_owner_and_stays() {
 }
 
 #[tokio::test]
-async fn wrong_options_of_a_write_are_told_as_those_of_an_object() {
+async fn wrong_options_of_a_write_are_reported_like_those_of_an_object() {
     let service = shop().await;
     let body = json!({"metadata": {"name": "a"}});
     let odd = post(&service, &format!("{MAPS}?dryRun=Some"), body.clone()).await;
@@ -126,7 +126,7 @@ async fn wrong_options_of_a_write_are_told_as_those_of_an_object() {
 }
 
 #[tokio::test]
-async fn a_list_is_asked_for_in_ways_that_make_sense() {
+async fn contradicting_parameters_of_a_list_are_rejected() {
     let service = shop().await;
     let ask = async |query: &str| get(&service, &format!("{MAPS}?{query}")).await;
     for query in ["limit=x", "resourceVersion=x", "labelSelector=-app"] {
@@ -150,7 +150,7 @@ async fn a_list_is_asked_for_in_ways_that_make_sense() {
 }
 
 #[tokio::test]
-async fn a_watch_is_asked_for_in_ways_that_make_sense() {
+async fn contradicting_parameters_of_a_watch_are_rejected() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     for query in ["sendInitialEvents=true", "resourceVersion=1&resourceVersionMatch=NotOlderThan"] {
@@ -164,7 +164,7 @@ async fn a_watch_is_asked_for_in_ways_that_make_sense() {
 }
 
 #[tokio::test]
-async fn a_list_of_built_in_objects_says_once_what_they_are() {
+async fn items_of_a_built_in_list_have_no_kind() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     let list = get(&service, MAPS).await.value;
@@ -173,7 +173,7 @@ async fn a_list_of_built_in_objects_says_once_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_part_of_a_selection_does_not_say_how_many_are_left() {
+async fn a_part_of_a_selection_has_no_remaining_count() {
     let service = shop().await;
     for name in ["a", "b", "c"] {
         post(&service, MAPS, json!({"metadata": {"name": name, "labels": {"app": "web"}}})).await;
@@ -186,7 +186,7 @@ async fn a_part_of_a_selection_does_not_say_how_many_are_left() {
 const TABLE: (&str, &str) = ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
 
 #[tokio::test]
-async fn a_table_has_as_much_of_its_objects_as_asked() {
+async fn a_table_contains_as_much_of_its_objects_as_requested() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}, "data": {"k": "v"}})).await;
     let table = async |include: &str| {
@@ -202,9 +202,9 @@ async fn a_table_has_as_much_of_its_objects_as_asked() {
 }
 
 #[tokio::test]
-async fn a_field_of_a_message_that_is_not_known_is_refused_and_named() {
+async fn an_unknown_protobuf_field_is_rejected_and_named() {
     let service = shop().await;
-    // A ConfigMap with a name, and something in field 9.
+    // A ConfigMap with a name, and an unknown field 9.
     let object = b"\x0a\x03\x0a\x01a\x4a\x01x";
     let sent = async |object: &[u8]| {
         let envelope = &b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12"[..];
@@ -223,7 +223,7 @@ async fn a_field_of_a_message_that_is_not_known_is_refused_and_named() {
     assert_eq!(sent(&object[..5]).await.0, 201);
 }
 
-/// A service that serves things; `subresources` are those that they have.
+/// Returns a service with a definition of things that have these subresources.
 async fn service_with_things(subresources: Value) -> Router {
     let service = service();
     let mut definition = fixtures::definition("things.example.test", "Thing", "Namespaced", &json!({"type": "object"}));
@@ -233,14 +233,14 @@ async fn service_with_things(subresources: Value) -> Router {
 }
 
 #[tokio::test]
-async fn a_definition_tells_when_it_was_made() {
+async fn the_table_of_a_definition_shows_its_creation_time() {
     let service = service_with_things(json!({})).await;
     let table = send(&service, "GET", DEFINITIONS, &[TABLE], Value::Null).await.value;
     assert_eq!(table["rows"][0]["cells"], json!(["things.example.test", "2026-03-01T12:00:00Z"]));
 }
 
 #[tokio::test]
-async fn a_custom_resource_says_what_it_lacks() {
+async fn an_unsupported_verb_on_a_custom_resource_is_named() {
     let status = "/apis/example.test/v1/namespaces/shop/things/a/status";
     let service = service_with_things(json!({})).await;
     let absent = get(&service, status).await;
@@ -252,7 +252,7 @@ async fn a_custom_resource_says_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn metadata_is_of_one_object_or_of_many() {
+async fn partial_metadata_is_for_one_object_or_for_a_list() {
     let service = shop().await;
     post(&service, MAPS, json!({"metadata": {"name": "a"}})).await;
     let as_kind = async |uri: &str, kind: &str| {

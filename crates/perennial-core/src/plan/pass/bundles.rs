@@ -1,18 +1,19 @@
-//! Bundles and their copies.
+//! The decisions about bundles and their copies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
 use super::{Pass, restarted};
+use crate::catalog::index::{EdgeWiring, foreign_slot, instances, presented_slot};
 use crate::catalog::{Bundle, BundleInput, Day, Delivery, Instance};
+use crate::clocks::shifted;
 use crate::plan::proof::Urgency;
 use crate::plan::step::{Action, CopyItem, Publication, Step};
 use crate::plan::versions::after;
-use crate::rules::{BundleInputs, BundleReason, Observed, SecretState, Waiting, decide_bundle};
-use crate::snapshot::Slot;
+use crate::rules::{BundleInputs, BundleReason, Waiting, decide_bundle};
+use crate::snapshot::{Observed, SecretState, Slot};
 use crate::trust::{CertificateFacts, CertificateId, Known, Principal};
-use crate::wiring::{EdgeWiring, foreign_slot, instances, presented_slot};
 
 impl Pass<'_, '_> {
     /// Decides about a bundle and its copies.
@@ -47,10 +48,11 @@ impl Pass<'_, '_> {
             reached: &reached,
             certificates: &self.draft,
             now: self.now(),
+            trusted_until: self.snapshot().trusted_until(),
             allowance: self.draft.clock_allowance(),
         };
         match decide_bundle(found, &inputs) {
-            // Without any signer there is nothing to say yet.
+            // Without any signer there is no bundle to write yet.
             Some(change) if change.members.is_empty() => {}
             Some(change) => {
                 let publication = Publication {
@@ -61,7 +63,7 @@ impl Pass<'_, '_> {
                     reason: change.reason,
                     first: self.is_first(id, &home),
                     reached,
-                    hurry: self.hurry(bundle.inputs, &home),
+                    lag_override: self.lag_override(bundle.inputs, &home),
                 };
                 self.publish(publication, bundle.delivery);
             }
@@ -73,8 +75,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Whether everything is known that a decision about a bundle rests on. One that is whole keeps what is in it, and whatever
-    /// else is known can be added; one that is made again needs everything.
+    /// Checks that everything is known that the decision about a bundle depends on. A complete bundle keeps its members, and any
+    /// known certificate can be added. A bundle that is rebuilt needs all inputs.
     fn known_around_bundle(&self, bundle: &Bundle, home: &Slot) -> Result<(), Waiting> {
         self.known([], [home.clone()])?;
         if self.draft.bundle(home).present().is_some_and(|state| state.damage.is_empty()) {
@@ -104,11 +106,11 @@ impl Pass<'_, '_> {
         Ok(())
     }
 
-    /// Which certificates of a bundle that is handed on have reached everybody, and since when all who hand it on have them; and when
+    /// Returns which certificates of a relayed bundle have reached all readers, with the time at which all relays had them; and when
     /// more will have.
     ///
-    /// It is written down because a restart hides it: a process that has just started with a certificate may have followed one
-    /// that had it, or one that had not. From what is written down nothing is concluded while somebody is seen without it.
+    /// The bundle's annotation records this because a restart hides it: the previous process of a restarted relay may have had
+    /// the certificate or not. The record is ignored while a relay is observed without the certificate.
     fn reached(&self, slot: &Slot) -> (BTreeMap<CertificateId, Timestamp>, Option<Timestamp>) {
         let edges = self.wiring.readers(slot).iter().map(|number| self.wiring.edges()[*number].edge);
         let relayed = edges.filter_map(|edge| match edge.verifier.delivery {
@@ -119,7 +121,7 @@ impl Pass<'_, '_> {
             return Default::default();
         };
         let held = self.snapshot().held_bundles.get(slot).map(Vec::as_slice).unwrap_or_default();
-        // The last start, if it is known of everybody.
+        // The last start, if it is known for all relays.
         let starts = held.iter().map(|held| held.since).collect::<Option<Vec<_>>>();
         let started = starts.and_then(|starts| starts.into_iter().max());
         let settled_at = started.map(|started| after(started, lag));
@@ -127,7 +129,7 @@ impl Pass<'_, '_> {
         let (mut reached, mut more_at) = (BTreeMap::new(), None);
         for id in state.members.iter().filter(|id| held.iter().all(|held| held.members.contains(id))) {
             match state.published.get(id) {
-                // Nobody was ever handed anything without it.
+                // No relay ever passed on a bundle without it.
                 Some(published) if published.first => {}
                 published => match published.and_then(|it| it.reached).or(now) {
                     Some(since) => drop(reached.insert(id.clone(), since)),
@@ -138,31 +140,33 @@ impl Pass<'_, '_> {
         (reached, more_at)
     }
 
-    /// How many seconds whoever reads a bundle is given for what is new in it, where that is less than usual: because of the signer,
-    /// or of the one before it, to which they should have come by then.
-    fn hurry(&self, inputs: &[BundleInput], home: &Slot) -> Option<u32> {
+    /// Returns the lag of the readers of new members in seconds, if it is shorter than the catalog's: because of the signer's validity,
+    /// or because of the previous signer's, whose readers must have reloaded by then.
+    fn lag_override(&self, inputs: &[BundleInput], home: &Slot) -> Option<u32> {
         let signers =
             inputs.iter().filter_map(|input| if let BundleInput::History(id) = *input { Some(id) } else { None });
         let (id, signer) = signers.filter_map(|id| Some((id, self.signer(id).ok()?.1))).next()?;
         let signed = &self.wiring.row(id)?.signs;
         let edges = self.wiring.edges().iter().filter(|edge| signed.contains(&edge.row)).map(|it| it.edge);
         let within = edges.filter_map(|edge| edge.verifier.delivery.within()).max()?;
-        if let Some(hurry) = self.draft.hurry(within, signer) {
-            return u32::try_from(hurry.as_secs()).ok();
+        if let Some(lag_override) = self.draft.lag_override(within, signer) {
+            return u32::try_from(lag_override.as_secs()).ok();
         }
         let last = signer.superseded.last().and_then(|past| self.draft.get(&past.certificate))?;
         let published = self.draft.bundle(home).present()?.published.get(&last.id)?;
         let life = last.validity.not_before.duration_until(last.validity.not_after);
-        let is_short = life / 2 < within.scaled(self.snapshot().settings.time_scale);
-        published.hurry.filter(|_| is_short && last.is_valid_at(self.now()))
+        let is_short = life / 2 < within.scaled(self.snapshot().time_scale());
+        published.lag_override.filter(|_| is_short && last.is_valid_at(self.now()))
     }
 
-    /// The next end of a certificate in it is when it is written again.
+    /// Plans the next write of the bundle for when one of its certificates expires.
     fn look_at_ends(&mut self, slot: &Slot) {
         let members = self.draft.bundle(slot).present().into_iter().flat_map(|state| &state.members);
         let allowance = self.draft.clock_allowance();
         let ends = members.filter_map(|id| self.draft.get(id)).filter_map(|it| it.validity.first_after());
-        let ends: Vec<_> = ends.map(|end| after(end, allowance)).collect();
+        // A certificate that another clock may still accept stays longer.
+        let lag = self.snapshot().trusted_until().duration_until(self.now());
+        let ends: Vec<_> = ends.map(|end| shifted(after(end, allowance), lag)).collect();
         ends.into_iter().for_each(|end| self.look(end));
     }
 
@@ -172,7 +176,7 @@ impl Pass<'_, '_> {
         let old = self.draft.bundle(&slot).present();
         let grows = old.is_none_or(|old| self.grows(&old.members, &publication.members));
         let touched = if grows { Vec::new() } else { self.touched_by(&slot, &publication.members) };
-        let is_data = !matches!(reason, BundleReason::Unremembered | BundleReason::Reached);
+        let is_data = !matches!(reason, BundleReason::Unremembered | BundleReason::DatedAhead | BundleReason::Reached);
         let restarts = if is_data { restarted(&slot, delivery) } else { BTreeSet::new() };
         let step = Step::new(slot.object_text(), Action::Publish(vec![publication]), restarts);
         let attempted = self.unblocked(&slot).and_then(|()| self.attempt(step, &touched, &[], Urgency::None));
@@ -182,8 +186,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Whether nobody can have read a bundle in this place before. It may have been there and been deleted; but then there
-    /// is something that it verified, or one of its signers has followed another.
+    /// Returns true if no process can have read a bundle in this place before. A bundle that existed and was deleted leaves a
+    /// leaf that it verified, or a signer that replaced another.
     fn is_first(&self, id: &str, slot: &Slot) -> bool {
         let snapshot = self.snapshot();
         let presents_nothing = |edge: &EdgeWiring<'_>| {
@@ -207,7 +211,7 @@ impl Pass<'_, '_> {
         signers.into_iter().filter(|id| catalog.row(id).is_some_and(|row| row.day == Day::Two)).collect()
     }
 
-    /// Two bundles in one ConfigMap are one write.
+    /// Merges two bundles of one ConfigMap into one write.
     fn merge_last(&mut self) {
         let [.., before, last] = self.report.steps.as_mut_slice() else { return };
         if before.object != last.object {
@@ -222,19 +226,19 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Whether everything that is of any use stays: then nobody can stop trusting anybody.
+    /// Returns true if all valid certificates stay, so that no verifier can reject more than before.
     fn grows<'i>(&self, old: impl IntoIterator<Item = &'i CertificateId>, new: &BTreeSet<CertificateId>) -> bool {
         let allowance = self.draft.clock_allowance();
-        let is_over = |it: &CertificateFacts| it.validity.is_long_over(self.now(), allowance);
+        let is_over = |it: &CertificateFacts| it.validity.is_long_over(self.snapshot().trusted_until(), allowance);
         let is_alive = |id: &CertificateId| self.draft.get(id).is_some_and(|it| !is_over(it));
         old.into_iter().all(|id| new.contains(id) || !is_alive(id))
     }
 
-    /// What flows into a bundle: the certificates, which of them are somebody else's, and what somebody has taken back.
+    /// Returns the inputs of a bundle: the certificates, those of other writers, and those that other writers have removed.
     fn inputs(
         &self,
         inputs: &[BundleInput],
-        published: Option<&std::collections::BTreeMap<CertificateId, crate::rules::Published>>,
+        published: Option<&std::collections::BTreeMap<CertificateId, crate::snapshot::Published>>,
     ) -> (Vec<CertificateId>, Vec<(CertificateId, Slot)>, BTreeSet<CertificateId>) {
         let (mut current, mut foreign, mut withdrawn) = (Vec::new(), Vec::new(), BTreeSet::new());
         for input in inputs {
@@ -253,7 +257,7 @@ impl Pass<'_, '_> {
                 }
                 BundleInput::Foreign(object) => {
                     let slot = foreign_slot(object);
-                    // A source that vanished or cannot be read takes nothing back.
+                    // A source that is deleted or unreadable removes nothing.
                     let Some(state) = self.draft.bundle(&slot).present() else { continue };
                     let is_whole = state.damage.is_empty();
                     current.extend(state.members.iter().cloned());
@@ -269,7 +273,7 @@ impl Pass<'_, '_> {
         (current, foreign, withdrawn)
     }
 
-    /// Signers that live certificates still need, from wherever they are known: for a bundle that was lost.
+    /// Returns the signers of certificates that are still valid, from all sources, to rebuild a lost bundle.
     fn needed(&self, inputs: &[BundleInput]) -> Vec<CertificateId> {
         let mut needed = Vec::new();
         for input in inputs {
@@ -285,7 +289,7 @@ impl Pass<'_, '_> {
             let signed = self.signed_with(signer);
             known.extend(signed.iter().flat_map(|state| &state.chain));
             let signers = self.signers_of(&signed);
-            // What the signer itself was before.
+            // The earlier certificates of the signer itself.
             if let Ok((_, state)) = self.signer(signer) {
                 known.extend(state.superseded.iter().map(|past| &past.certificate));
                 if self.wiring.is_staged(wired.row) {
@@ -298,7 +302,7 @@ impl Pass<'_, '_> {
         needed
     }
 
-    /// Everything that a signer's row signs, wherever it is.
+    /// Returns every certificate that a signer's row has signed.
     pub(super) fn signed_with(&self, signer: &str) -> Vec<&SecretState> {
         let rows = self.wiring.row(signer).into_iter().flat_map(|wired| &wired.signs);
         let rows = rows.filter_map(|id| self.wiring.row(id)).map(|wired| wired.row);
@@ -308,7 +312,7 @@ impl Pass<'_, '_> {
         homes.filter_map(|home| self.draft.secret(&home).present()).collect()
     }
 
-    /// Who has signed these, and what was there before them.
+    /// Returns the signers of these certificates, and of the certificates before them.
     pub(super) fn signers_of<'s>(&'s self, signed: &[&'s SecretState]) -> BTreeSet<&'s Principal> {
         let past = signed.iter().flat_map(|state| &state.superseded);
         let past = past.filter_map(|past| self.draft.get(&past.certificate)).filter_map(|it| it.signed_by.as_ref());
@@ -318,12 +322,13 @@ impl Pass<'_, '_> {
     fn copy_bundle(&mut self, name: &'static str, home: &Slot, copy: &Slot, delivery: Delivery) {
         let Some(source) = self.draft.bundle(home).present() else { return };
         let found = self.draft.bundle(copy);
+        let latest = after(self.now(), self.draft.clock_allowance());
         let members: BTreeSet<CertificateId> = source.members.iter().cloned().collect();
         let is_there = found.present().is_some_and(|state| {
             state.damage.is_empty()
                 && state.is_canonical
                 && state.members == source.members
-                && state.members.iter().all(|id| state.published.contains_key(id))
+                && state.members.iter().all(|id| state.published.get(id).is_some_and(|it| it.at <= latest))
         });
         if is_there {
             return;

@@ -1,32 +1,39 @@
-//! Whether a signer or a certificate is issued now.
+//! The decisions about signers and leaves.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::Pass;
+use crate::catalog::index::identity;
 use crate::catalog::{Annotations, Instance, Row, Signer, Span, Succession};
-use crate::plan::draft::REMEMBERED_ISSUES;
+use crate::plan::breaker::{BREAKER_WINDOW, REMEMBERED_ISSUES};
 use crate::plan::proof::{self, Urgency};
 use crate::plan::step::{Action, Step};
 use crate::plan::touched;
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{
-    ChainFault, HostSet, Observed, Reason, SecretState, SignerCase, TargetCase, Timing, Verdict, Waiting,
-    canonical_hosts, decide_signer, decide_target,
+    ChainFault, HostSet, Reason, SignerCase, TargetCase, Timing, Verdict, Waiting, canonical_hosts, decide_signer,
+    decide_target,
 };
-use crate::snapshot::Slot;
+use crate::snapshot::{Observed, SecretState, Slot};
 use crate::trust::{CertificateId, Known, Principal};
-use crate::wiring::identity;
 
-/// The time in which an object is re-issued at most [`REMEMBERED_ISSUES`] times.
-const BREAKER_WINDOW: Span = Span::minutes(60);
-/// How long a PKI resource is waited for that no server tells: then it counts as one that cannot be read.
-const POLICY_PATIENCE: Span = Span::minutes(10);
+/// Returns true if an administrator requested this issue. The circuit breaker stops loops, not administrators. Each reason counts once.
+fn is_decided(row: &Row, reason: &Reason) -> bool {
+    match reason {
+        Reason::Distrusted { .. } => true,
+        Reason::Forced { .. } => row.scope != crate::catalog::Scope::Service,
+        _ => false,
+    }
+}
+
+/// How long the planner waits for a PKI resource that the API server does not return. Then it counts as unreadable.
+const LONGEST_POLICY_WAIT: Span = Span::minutes(10);
 
 impl<'c> Pass<'_, 'c> {
-    /// Decides about a signer or a certificate.
+    /// Decides about a signer or a leaf.
     pub(in crate::plan) fn certificate(&mut self, row: &'c Row, instance: &Instance) {
         let slot = self.wiring.home(row, instance);
         if self.is_foreign(&slot, row.id, row.component) || self.is_taken(row, &slot) {
@@ -46,16 +53,16 @@ impl<'c> Pass<'_, 'c> {
 
     fn decide(&self, row: &Row, instance: &Instance, slot: &Slot) -> Result<Verdict, Waiting> {
         self.known_around(row, slot)?;
-        let settings = &self.snapshot().settings;
-        let row = &settings.lived(row);
+        let snapshot = self.snapshot();
+        let row = &snapshot.with_validity_override(row);
         let common = SignerCase {
             row,
             found: self.draft.secret(slot),
-            forced: self.snapshot().forced(row, slot),
-            requested: settings.requested.get(row.id).map(String::as_str),
-            mode: settings.mode,
-            now: self.now(),
-            scale: settings.time_scale,
+            forced: snapshot.forced(row, slot),
+            requested: snapshot.requested(row),
+            mode: snapshot.settings.mode,
+            clocks: snapshot.clocks(),
+            scale: snapshot.time_scale(),
         };
         let distrusted =
             |by: Option<&Principal>| by.and_then(|by| self.distrusted(by)).map(|since| Reason::Distrusted { since });
@@ -71,15 +78,15 @@ impl<'c> Pass<'_, 'c> {
         }
         let hosts = self.hosts(row, instance)?;
         let edges = &self.wiring.row(row.id).map(|wired| wired.edges.as_slice()).unwrap_or_default();
-        // Where somebody is known to verify it, the proof says when; else a tenth of the refresh is for them.
+        // If the certificate has edges, the proof decides when; otherwise a tenth of the refresh period is reserved for verifiers.
         let signer_usable_at = match (edges.is_empty(), row.succession) {
             (true, Succession::Refresh(refresh)) if row.usage != Usage::Signer => {
                 let since = signer_state.issued_at.unwrap_or(signer_state.certificate.validity.not_before);
-                after(since, refresh.scaled(settings.time_scale) / 10)
+                after(since.min(self.now()), refresh.scaled(snapshot.time_scale()) / 10)
             }
             _ => self.now(),
         };
-        // A signer below another is decided before the bundle that is about to have its signer.
+        // A signer below another signer is decided before the bundle that will contain it.
         let chain = common.found.present().map(|state| self.chain_fault(row, signer, state)).unwrap_or_default();
         let mut bundle = self.trusted_with(signer);
         bundle.push(signer_state.certificate.subject.clone());
@@ -94,19 +101,19 @@ impl<'c> Pass<'_, 'c> {
         }))
     }
 
-    /// What is wrong with what is served beside a certificate, where its signer and earlier ones sign each other. What is over
-    /// matters to nobody, and the order is whoever's who made it.
+    /// Returns what is wrong with the chain of a certificate whose signers cross-sign each other. Expired certificates and the order
+    /// do not matter.
     fn chain_fault(&self, row: &Row, signer: &'static str, state: &SecretState) -> ChainFault {
         let Some(wired) = self.wiring.row(signer).filter(|wired| wired.row.cross_signed) else {
             return ChainFault::default();
         };
         let Ok((_, signer_state)) = self.signer(signer) else { return ChainFault::default() };
-        // What else is served beside others, their operators have always left to whoever put it there.
+        // Other certificates in the chains of non-Service rows are left to their writers, as OpenShift's operators do.
         let is_for_service = row.annotations == Annotations::ServiceServing;
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
         let bridges: Vec<&CertificateId> = signer_state.bridges.iter().filter(is_alive).collect();
         let missing = match bridges.as_slice() {
-            // Where nothing has to lead anywhere, a server says whom it belongs to.
+            // If no cross-certificate is needed, the chain contains the signer.
             [] => usize::from(is_for_service && state.chain.is_empty()),
             bridges => bridges.iter().filter(|id| !state.chain.contains(id)).count(),
         };
@@ -123,7 +130,7 @@ impl<'c> Pass<'_, 'c> {
         ChainFault { missing, foreign }
     }
 
-    /// Whether everything is known that a decision about a certificate rests on, apart from the edges that it touches.
+    /// Checks that everything is known that a decision about a certificate depends on, except the edges that it touches.
     fn known_around(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
         let signer = match row.signer {
             Signer::Itself => None,
@@ -138,14 +145,14 @@ impl<'c> Pass<'_, 'c> {
         hosts.map(|hosts| canonical_hosts(&hosts)).map_err(|error| Waiting::Hosts { why: error.to_string() })
     }
 
-    /// Whoever the bundles that go with a signer trust.
+    /// Returns the CAs that the bundles of a signer trust.
     fn trusted_with(&self, signer: &'static str) -> Vec<Principal> {
         let bundles = self.bundles_with(signer);
         let members = bundles.iter().filter_map(|home| self.draft.bundle(home).present()).flat_map(|it| &it.members);
         members.filter_map(|id| self.draft.get(id)).map(|certificate| certificate.subject.clone()).collect()
     }
 
-    /// Issues it, if nothing stands in the way.
+    /// Issues the certificate, unless it must wait.
     fn issue(&mut self, row: &'c Row, instance: &Instance, slot: &Slot, reason: Reason) -> Result<(), Waiting> {
         self.may_issue(row, instance, slot, &reason)?;
         let issue = self.describe(row, instance, slot, reason)?;
@@ -154,21 +161,25 @@ impl<'c> Pass<'_, 'c> {
         let flows = self.wiring.flows(row);
         let touched = touched::edges_of_leaf(self.wiring, &self.draft, row, instance, &flows);
         let flow = proof::flow(self.wiring, row, instance, slot);
-        let missing_until = self.missing_until(row);
+        let missing_until = self.missing_until(row, slot);
         self.attempt(step, &touched, &flow, Urgency::Replaces { missing_until })?;
         self.issued += 1;
         Ok(())
     }
 
-    /// What stands in the way of issuing, apart from trust.
+    /// Checks everything that may delay an issue, except trust.
     fn may_issue(&self, row: &Row, instance: &Instance, slot: &Slot, reason: &Reason) -> Result<(), Waiting> {
-        let settings = &self.snapshot().settings;
+        let (snapshot, settings) = (self.snapshot(), &self.snapshot().settings);
         let state = self.draft.secret(slot).present();
-        let timing =
-            state.map(|state| Timing::of(&settings.lived(row), &identity(row, instance), state, settings.time_scale));
+        let timing = state.map(|state| {
+            let row = &snapshot.with_validity_override(row);
+            Timing::of(row, &identity(row, instance), state, snapshot.time_scale(), self.now())
+        });
         self.unblocked(slot)?;
         self.published(row, slot)?;
-        self.breaker(slot)?;
+        if !is_decided(row, reason) {
+            self.breaker(slot)?;
+        }
         self.has_policy(timing)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
@@ -184,15 +195,15 @@ impl<'c> Pass<'_, 'c> {
         Ok(())
     }
 
-    /// Whether it is known which key it should get, or has to get one all the same: the platform's.
+    /// Checks that the key policy is known, or that the certificate cannot wait and gets the platform's key.
     fn has_policy(&self, timing: Option<Timing>) -> Result<(), Waiting> {
         let snapshot = self.snapshot();
-        let (Observed::Unreadable { why } | Observed::Unknown { why }) = &snapshot.policy else { return Ok(()) };
+        let (Observed::Unreadable { why } | Observed::Unknown { why }) = snapshot.key_policy() else { return Ok(()) };
         let wait = |until: Timestamp| Err(Waiting::Policy { why: why.clone(), until });
-        // One that nobody can parse stays so; one that was not answered may be known at the next look.
-        if matches!(snapshot.policy, Observed::Unknown { .. }) {
+        // A PKI resource that cannot be parsed stays so; one that could not be fetched may be known in the next pass.
+        if matches!(snapshot.key_policy(), Observed::Unknown { .. }) {
             let since = snapshot.policy_unknown_since.unwrap_or(self.now());
-            let until = after(since, POLICY_PATIENCE.scaled(snapshot.settings.time_scale));
+            let until = after(since, LONGEST_POLICY_WAIT.scaled(snapshot.time_scale()));
             if self.now() < until {
                 return wait(until);
             }
@@ -203,14 +214,15 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Delays a certificate while its signer cannot be published: no client could verify it by the new signer. A row that
-    /// has no certificate waits no longer than a rollout takes, and a Service not at all: its pods cannot start without one.
+    /// Delays a certificate while its signer cannot be published: no client could verify it. A row without a certificate
+    /// waits no longer than a rollout takes. A Service does not wait: its pods cannot start without a certificate.
     fn published(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
         let Signer::Row(signer) = row.signer else { return Ok(()) };
         let (_, state) = self.signer(signer)?;
-        let until = match self.draft.secret(slot).present() {
-            Some(_) => self.rolled_out_at(row),
-            None => self.missing_until(row),
+        let is_absent = self.draft.secret(slot).present().is_none();
+        let until = match row.scope {
+            crate::catalog::Scope::Service if is_absent => self.now(),
+            _ => self.rolled_out_at(row),
         };
         let has_signer = |home: &Slot| {
             self.draft.bundle(home).present().is_some_and(|bundle| bundle.members.contains(&state.certificate.id))
@@ -225,11 +237,11 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// A few issues in a row have their reasons; many are a loop.
+    /// Delays an issue while the circuit breaker is open.
     fn breaker(&self, slot: &Slot) -> Result<(), Waiting> {
-        let issues = self.draft.issues(slot);
-        let &[since, ..] = issues else { return Ok(()) };
-        let until = after(since, BREAKER_WINDOW.scaled(self.snapshot().settings.time_scale));
+        let issues = self.draft.past_issues(slot);
+        let &[since, ..] = issues.as_slice() else { return Ok(()) };
+        let until = after(since, BREAKER_WINDOW.scaled(self.snapshot().time_scale()));
         let issued = issues.len();
         if issued < REMEMBERED_ISSUES || until <= self.now() {
             return Ok(());

@@ -1,17 +1,17 @@
-//! Copies of certificates, several in one object in one write.
+//! The decisions about copies of certificates. Several copies in one object are one write.
 
 use std::collections::BTreeSet;
 
 use super::{Pass, restarted};
+use crate::catalog::index::{Presents, copy_slot, instances};
 use crate::catalog::{CopyData, Delivery, Instance, Row};
 use crate::plan::proof::{Broken, Urgency};
 use crate::plan::step::{Action, CopyItem, Step};
 use crate::plan::touched;
 use crate::snapshot::Slot;
-use crate::wiring::{Presents, copy_slot, instances};
 
 impl<'c> Pass<'_, 'c> {
-    /// Decides about the copies of these rows, several in one object in one write.
+    /// Decides about the copies of these rows. Several copies in one object are one write.
     pub(in crate::plan) fn copies(&mut self, rows: &[&'c Row]) {
         let mut objects: Vec<(String, Vec<Repeated<'c>>)> = Vec::new();
         for row in rows {
@@ -40,7 +40,7 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Everything that belongs in an object that gathers many certificates, whatever this pass is about.
+    /// Returns all places in an object that holds copies of many certificates, independent of the scope of the pass.
     fn gathered(&self, object: crate::catalog::Object) -> BTreeSet<Slot> {
         let mut slots = BTreeSet::new();
         for row in self.wiring.gathered_in(object) {
@@ -58,15 +58,15 @@ impl<'c> Pass<'_, 'c> {
         }
         let restarts = restarted(&first.to, first.delivery);
         let step = |items: Vec<CopyItem>| Step::new(object, Action::CopySecret(items), restarts.clone());
-        // What nothing is repeated from any more goes with the next write, or alone.
+        // Copies without a source are removed with the next write, or separately.
         let is_free = self.unblocked(&first.to).and_then(|()| self.known([first.to.clone()], [])).is_ok();
         let mut safe = if is_free { self.stale(object, first) } else { Vec::new() };
         let mut broken = Broken::default();
-        // Each is proved by itself, so that one that must wait does not hold up the others; then all are one write.
+        // Each copy is proved separately, so that one that must wait does not delay the others. Then all are one write.
         for it in items.iter().filter(|it| self.is_due(it)).collect::<Vec<_>>() {
             let presented = [Presents::Copy(it.number)];
             let touched = touched::edges_of_leaf(self.wiring, &self.draft, it.row, &it.instance, &presented);
-            let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row) };
+            let urgency = Urgency::Replaces { missing_until: self.missing_until(it.row, &it.to) };
             let item = CopyItem { from: Some(it.from.clone()), to: it.to.clone(), alone: it.alone, first: false };
             let free = self.unblocked(&it.to).and_then(|()| self.known([it.to.clone()], []));
             match free.and_then(|()| self.try_out(&step(vec![item.clone()]), &touched, &[], urgency)) {
@@ -83,7 +83,7 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Whether there is something to repeat that is not there yet.
+    /// Returns true if the source exists and differs from the copy.
     fn is_due(&self, it: &Repeated<'_>) -> bool {
         let Some(source) = self.draft.secret(&it.from).present() else { return false };
         let copy = self.draft.secret(&it.to).present();
@@ -91,7 +91,7 @@ impl<'c> Pass<'_, 'c> {
         copy.is_none_or(|copy| copy.certificate.id != source.certificate.id || copy.chain != chain)
     }
 
-    /// What an object that gathers many certificates holds of those that are gone.
+    /// Returns the copies in an object whose sources no longer exist.
     fn stale(&self, object: &str, first: &Repeated<'_>) -> Vec<CopyItem> {
         let copy = first.row.copies[first.number];
         if copy.data != CopyData::UnderItsName {
@@ -103,7 +103,7 @@ impl<'c> Pass<'_, 'c> {
     }
 }
 
-/// A certificate and where it is repeated.
+/// A certificate and the place of its copy.
 struct Repeated<'c> {
     row: &'c Row,
     number: usize,

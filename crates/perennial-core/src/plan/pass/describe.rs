@@ -1,4 +1,4 @@
-//! The certificate to make, completely, with the cross-certificates that go with it.
+//! The complete specification of a certificate to issue, with its cross-certificates.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::issuance::{Circumstances, Issuance, IssuanceError};
 use crate::plan::step::{Bridge, Issue};
 use crate::plan::versions::after;
 use crate::policy::Usage;
-use crate::rules::{Reason, SecretState, Waiting};
-use crate::snapshot::Slot;
+use crate::rules::{Reason, Waiting};
+use crate::snapshot::{SecretState, Slot};
 use crate::spec::{CertificateSpec, SubjectSpec, Validity};
 use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
 
 impl Pass<'_, '_> {
-    /// The certificate to make, completely.
+    /// Returns the complete issue of a certificate.
     pub(super) fn describe(
         &self,
         row: &Row,
@@ -34,9 +34,9 @@ impl Pass<'_, '_> {
         let id = CertificateId(format!("{}@{}", slot.object_text(), self.now()).into());
         let subject = subject(row, old, &mut spec, &id);
         let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
-        // Whatever the reason is: what somebody asked for has happened by it.
+        // Any issue also fulfils a requested rotation.
         let forced = self.snapshot().forced(row, slot).map(str::to_owned);
-        let requested = self.snapshot().settings.requested.get(row.id).cloned();
+        let requested = self.snapshot().requested(row).map(str::to_owned);
         Ok(Issue {
             slot: slot.clone(),
             row: row.id,
@@ -53,38 +53,38 @@ impl Pass<'_, '_> {
             kept_bridges,
             forced,
             requested,
-            hurry: signer_state.and_then(|signer| self.leaf_hurry(row, old, signer)),
+            lag_override: signer_state.and_then(|signer| self.leaf_lag_override(row, old, signer)),
         })
     }
 
-    /// How many seconds whoever presents a certificate is given to come to the next one, where that is less than usual: because of its
-    /// signer, or because everybody should have come from the one before to this one by then.
-    fn leaf_hurry(&self, row: &Row, old: Option<&SecretState>, signer: &SecretState) -> Option<u32> {
+    /// Returns the lag of the presenters of the previous certificate in seconds, if it is shorter than the catalog's: because of the
+    /// signer's validity, or because the presenters of the certificate before must have loaded this one by then.
+    fn leaf_lag_override(&self, row: &Row, old: Option<&SecretState>, signer: &SecretState) -> Option<u32> {
         let wired = self.wiring.row(row.id)?;
         let deliveries = wired.edges.iter().map(|number| self.wiring.edges()[*number].edge.presenter.delivery);
         let within = deliveries.filter_map(|delivery| delivery.within()).max()?;
-        if let Some(hurry) = self.draft.hurry(within, signer) {
-            return u32::try_from(hurry.as_secs()).ok();
+        if let Some(lag_override) = self.draft.lag_override(within, signer) {
+            return u32::try_from(lag_override.as_secs()).ok();
         }
         let by = old.and_then(|old| old.certificate.signed_by.as_ref());
         let Signer::Row(id) = row.signer else { return None };
         let homes = self.bundles_with(id);
         let published =
             homes.iter().filter_map(|home| self.draft.bundle(home).present()?.published.get(&signer.certificate.id));
-        published.filter_map(|it| it.hurry).next().filter(|_| by != Some(&signer.certificate.subject))
+        published.filter_map(|it| it.lag_override).next().filter(|_| by != Some(&signer.certificate.subject))
     }
 
-    /// From the row and the circumstances of now to what to make.
+    /// Returns the specification from the row and the current state.
     fn issuance(&self, row: &Row, instance: &Instance, signer: Option<&SecretState>) -> Result<Issuance, Waiting> {
         let circumstances = Circumstances {
             catalog: self.wiring.catalog,
             cluster: &self.snapshot().cluster,
             policy: &self.policy,
-            now: self.now(),
-            scale: self.snapshot().settings.time_scale,
+            clocks: self.snapshot().clocks(),
+            scale: self.snapshot().time_scale(),
         };
         let life = signer.map(|state| state.certificate.validity);
-        let row = &self.snapshot().settings.lived(row);
+        let row = &self.snapshot().with_validity_override(row);
         circumstances.issue(row, instance, life).map_err(|error| match error {
             IssuanceError::Hosts(error) => Waiting::Hosts { why: error.to_string() },
             IssuanceError::SignerNotValid { signer: life } => Waiting::Signer {
@@ -94,7 +94,7 @@ impl Pass<'_, '_> {
         })
     }
 
-    /// The cross-certificates that go with a signer that follows another.
+    /// Returns the cross-certificates of a signer that replaces another.
     fn bridges(
         &self,
         row: &Row,
@@ -107,13 +107,13 @@ impl Pass<'_, '_> {
             return nothing;
         }
         let now = self.now();
-        // Where the key is lost, only the way from the old to the new remains, by the certificate that bundles still have.
+        // If the old key is lost, only the new key can sign the old certificate, which is still in bundles.
         let (previous, has_key) = match old {
             Some(old) => (Some(old.certificate.clone()), true),
             None => (self.last_known(row), false),
         };
         let Some(previous) = previous.filter(|previous| previous.is_valid_at(now)) else { return nothing };
-        let scale = self.snapshot().settings.time_scale;
+        let scale = self.snapshot().time_scale();
         let not_before = life.not_before.max(previous.validity.not_before);
         let overlap = match row.succession {
             Succession::Refresh(refresh) => row.validity.scaled(scale) - refresh.scaled(scale),
@@ -135,15 +135,16 @@ impl Pass<'_, '_> {
         };
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(now));
         let kept = old.into_iter().flat_map(|old| &old.bridges).filter(is_alive).cloned().collect();
-        // Nobody is to come from a distrusted one to the new one; who knows only that one comes to the new one by it.
+        // The new signer does not vouch for a distrusted one; the distrusted one may vouch for the new one.
         let bridged = if self.distrusted(&previous.subject).is_some() { Vec::new() } else { vec![old_by_new] };
         (if has_key { vec![new_by_old] } else { Vec::new() }, bridged, kept)
     }
 
-    /// What is served beside it. Who knows only an earlier root needs what leads to it, and then not the signer itself: where OpenSSL
-    /// finds that among what is served, it looks no further, and where it comes last, Java does not. That earlier root may come last:
-    /// there are clients that trust what they find in a server's own file, and some of them trust nothing but roots. Without an
-    /// earlier one, a server says whom it belongs to.
+    /// Returns the chain that a server sends after the certificate.
+    ///
+    /// A client that trusts only an earlier root needs the cross-certificate to that root. Then the signer itself is left out: OpenSSL
+    /// stops its search at a signer in the chain, and Java does so if it comes last. The earlier root may come last: some clients
+    /// trust the certificates of a server's own file, and some of these trust only roots. Without an earlier root, the chain is the signer.
     fn chain(&self, row: &Row, signer: &SecretState) -> Vec<CertificateId> {
         let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
@@ -157,8 +158,8 @@ impl Pass<'_, '_> {
         chain
     }
 
-    /// The youngest certificate of a signer whose Secret is gone, as bundles still have it. There may be others in them that
-    /// somebody put there, and for whom nobody is to vouch: it has signed something that is there, or at least has the name.
+    /// Returns the youngest certificate of a signer whose Secret is lost, from bundles. Other writers may have added certificates
+    /// that must not be vouched for, so it must have signed an existing certificate, or at least have the signer's name.
     fn last_known(&self, row: &Row) -> Option<Arc<CertificateFacts>> {
         let wired = self.wiring.row(row.id)?;
         let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
@@ -183,7 +184,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// Whose it will be. Where a row keeps its subject, the one that is there stays, byte for byte.
+/// Returns the subject and key. A row that keeps its subject keeps the existing one byte for byte.
 fn subject(row: &Row, old: Option<&SecretState>, spec: &mut CertificateSpec, id: &CertificateId) -> Principal {
     let mut name: Arc<str> = match &spec.subject {
         SubjectSpec::New(subject) => subject.common_name.as_str().into(),

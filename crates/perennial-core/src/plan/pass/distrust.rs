@@ -1,4 +1,4 @@
-//! Signers that nobody is to trust any more: somebody has decided that, and accepts what is lost by it.
+//! The decisions about distrusted signers. An administrator has ended the trust and accepts the broken edges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::plan::versions::after;
 use crate::snapshot::{Slot, Snapshot};
 use crate::trust::{CertificateFacts, CertificateId, KeyId, Known, Principal};
 
-/// How long a distrusted signer stays in bundles at most, while something is presented that it signed.
-const PATIENCE: Span = Span::minutes(10);
+/// The longest time that a distrusted signer stays in bundles while its certificates are presented.
+const LONGEST_WAIT: Span = Span::minutes(10);
 
-/// The keys that nobody is to trust, with those that vouch for them: whoever has signed a distrusted one is a way to it for everybody
-/// who serves that certificate, and it is no secret.
+/// Returns the distrusted keys, and the keys that cross-signed a distrusted one: a server that sends such a cross-certificate, which
+/// is public, would be accepted.
 pub fn closure(snapshot: &Snapshot) -> BTreeMap<KeyId, Timestamp> {
-    let mut distrusted = snapshot.settings.distrusted.clone();
+    let mut distrusted = snapshot.distrusted.clone();
     if distrusted.is_empty() {
         return distrusted;
     }
@@ -36,20 +36,20 @@ pub fn closure(snapshot: &Snapshot) -> BTreeMap<KeyId, Timestamp> {
 }
 
 impl Pass<'_, '_> {
-    /// Since when nobody is to trust it.
+    /// Returns since when a signer is distrusted.
     pub(super) fn distrusted(&self, signer: &Principal) -> Option<Timestamp> {
         self.distrusted.get(&signer.key).copied()
     }
 
-    /// Which of these are to go now. While something is presented that a distrusted one signed, it stays for a moment: everything by
-    /// it is made again first, and whoever reads both in time loses nothing.
+    /// Returns which of these must be removed now. While a certificate of a distrusted signer is presented, the signer stays for a
+    /// short time: all its certificates are re-issued first, and processes that reload both in time see no outage.
     pub(super) fn withdrawn(&mut self, members: Vec<CertificateId>) -> BTreeSet<CertificateId> {
         let is_meant = |id: &CertificateId| self.draft.get(id).and_then(|it| self.distrusted(&it.subject));
         let mut meant: Vec<(CertificateId, Timestamp)> = Vec::new();
         meant.extend(members.into_iter().filter_map(|id| is_meant(&id).map(|since| (id, since))));
-        // All together: while one is there that vouches for another, it is known that it does.
+        // All of them at once: while a cross-certificate is in the bundle, its signer is known.
         let Some(since) = meant.iter().map(|(_, since)| *since).max() else { return BTreeSet::new() };
-        let until = after(since, PATIENCE.scaled(self.snapshot().settings.time_scale));
+        let until = after(since, LONGEST_WAIT.scaled(self.snapshot().time_scale()));
         if self.now() < until && self.is_presented() {
             self.look(until);
             return BTreeSet::new();
@@ -57,7 +57,7 @@ impl Pass<'_, '_> {
         meant.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Whether a certificate that a distrusted signer signed is where processes read it.
+    /// Returns true if processes read a certificate of a distrusted signer.
     fn is_presented(&self) -> bool {
         let slots = self.snapshot().secrets.keys();
         let presented = slots.filter_map(|slot| self.draft.secret(slot).present()).map(|state| &state.certificate);
@@ -65,7 +65,7 @@ impl Pass<'_, '_> {
         presented.into_iter().any(|it| is_by(it) && it.ca.is_none())
     }
 
-    /// The edges that another content of a bundle touches. Where a distrusted signer goes, they may break.
+    /// Returns the edges that a changed bundle touches. The removal of a distrusted signer may break them.
     pub(super) fn touched_by(&self, slot: &Slot, new: &BTreeSet<CertificateId>) -> Vec<Touched> {
         let old = self.draft.bundle(slot).present().map(|state| state.members.as_slice()).unwrap_or_default();
         let gone = old.iter().filter(|id| !new.contains(id)).filter_map(|id| self.draft.get(id));

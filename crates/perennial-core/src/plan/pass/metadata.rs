@@ -1,21 +1,27 @@
-//! What is about an object and not in it: its type, its labels and its annotations.
+//! The decisions about the metadata of objects: type, labels and annotations.
 
 use std::collections::BTreeSet;
 
 use super::Pass;
 use crate::catalog::{Component, Span};
-use crate::plan::step::{Action, Step};
+use crate::description::Description;
+use crate::plan::step::{Action, Kept, Kind, Step};
 use crate::plan::versions::after;
-use crate::rules::{Mode, Waiting};
-use crate::snapshot::Slot;
+use crate::rules::Waiting;
+use crate::snapshot::{Mode, Slot};
 
-/// How often labels and annotations are set right within an hour before they are left to whoever sets them otherwise.
+/// How often labels and annotations are corrected within an hour before they are left to the other writer.
 const MOST_DESCRIPTIONS: usize = 3;
 const DESCRIPTIONS_WINDOW: Span = Span::minutes(60);
 
+fn described(slot: &Slot, kind: Kind, is_replaced: bool) -> Step {
+    let kept = Kept { slot: slot.clone(), kind, is_replaced };
+    Step::new(slot.object_text(), Action::Describe(kept), BTreeSet::new())
+}
+
 impl Pass<'_, '_> {
-    /// Gives Secrets that hold what they should the type that they should have, unless they are written anyway. Who recovers
-    /// leaves that to the operator.
+    /// Corrects the type of Secrets with the right content, unless the Secret is written anyway. A recovery leaves this to
+    /// the operator.
     pub(in crate::plan) fn types(&mut self) {
         if self.snapshot().settings.mode == Mode::OnlyWhenExpired {
             return;
@@ -28,47 +34,83 @@ impl Pass<'_, '_> {
                 continue;
             }
             match self.unblocked(&slot) {
-                Ok(()) => self.report.steps.push(Step::new(object, Action::Retype(slot.clone()), BTreeSet::new())),
+                Ok(()) => self.report.steps.push(described(&slot, Kind::Secret, true)),
                 Err(waiting) => self.wait(&slot, row.id, None, waiting),
             }
         }
     }
 
-    /// Sets labels and annotations right, unless the object is written anyway. Nobody reads them to decide, so nothing restarts by
-    /// it, and it waits for nothing but whoever sets them otherwise. Who recovers leaves it to the operator.
-    pub(in crate::plan) fn descriptions(&mut self) {
+    /// Corrects labels and annotations, unless the object is written anyway. No process decides by them, so the write restarts nothing,
+    /// and only another writer of the same fields delays it. A recovery leaves this to the operator.
+    pub(in crate::plan) fn descriptions(&mut self, is_meant: impl Fn(&Slot) -> bool) {
         if self.snapshot().settings.mode == Mode::OnlyWhenExpired {
             return;
         }
-        for slot in &self.snapshot().undescribed {
+        for slot in self.snapshot().undescribed.iter().filter(|slot| is_meant(slot)) {
             let object = slot.object_text();
             let Some((name, component)) = self.kept_in(slot) else { continue };
+            let kind = if self.wiring.bundle_in(slot).is_some() { Kind::ConfigMap } else { Kind::Secret };
             if self.is_written(object) || self.is_left_alone(name, component) || self.snapshot().mistyped.contains(slot)
             {
                 continue;
             }
             match self.unblocked(slot).and_then(|()| self.uncontested(slot)) {
-                Ok(()) => self.report.steps.push(Step::new(object, Action::Describe(slot.clone()), BTreeSet::new())),
+                Ok(()) => self.report.steps.push(described(slot, kind, false)),
                 Err(waiting) => self.wait(slot, name, None, waiting),
             }
         }
     }
 
-    /// The row or bundle that is kept or repeated in a place.
+    /// Adds the description of its object to each step.
+    pub(in crate::plan) fn describe_steps(&mut self) {
+        let mut steps = std::mem::take(&mut self.report.steps);
+        for step in &mut steps {
+            step.description = self.description_of(step);
+        }
+        self.report.steps = steps;
+    }
+
+    fn description_of(&self, step: &Step) -> Description {
+        let (catalog, snapshot) = (self.wiring.catalog, self.snapshot());
+        let of_bundle =
+            |slot: &Slot| Description::of_bundle(catalog, self.wiring.bundle_in(slot).map(|wired| wired.bundle));
+        let of_secret = |slot: &Slot| match self.wiring.place(slot, snapshot) {
+            Some(place) => Description::of_place(catalog, &place, snapshot.services.found().get(slot)),
+            None => Description::of_gathered(),
+        };
+        match &step.action {
+            Action::Issue(issue) => {
+                let row = self.wiring.row(issue.row).map(|wired| wired.row);
+                let service = snapshot.services.found().get(&issue.slot);
+                let scale = snapshot.time_scale();
+                row.map(|row| Description::of_issue(catalog, row, service, scale)).unwrap_or_default()
+            }
+            Action::Publish(bundles) => {
+                let each = bundles.iter().map(|it| Description::of_bundle(catalog, catalog.bundle(it.bundle)));
+                each.reduce(Description::and).unwrap_or_default()
+            }
+            Action::CopyBundle(item) => of_bundle(&item.to),
+            Action::CopySecret(items) => items.first().map(|item| of_secret(&item.to)).unwrap_or_default(),
+            Action::Describe(Kept { slot, kind: Kind::Secret, .. }) => of_secret(slot),
+            Action::Describe(Kept { slot, kind: Kind::ConfigMap, .. }) => of_bundle(slot),
+        }
+    }
+
+    /// Returns the row or bundle that has its content or a copy in a place.
     fn kept_in(&self, slot: &Slot) -> Option<(&'static str, Component)> {
         let bundle = self.wiring.bundle_in(slot).map(|wired| (wired.bundle.id, wired.bundle.component));
-        let row = || self.wiring.owner(slot.object_text(), self.snapshot()).and_then(|id| self.wiring.row(id));
-        bundle.or_else(|| row().map(|wired| (wired.row.id, wired.row.component)))
+        let place = || self.wiring.place(slot, self.snapshot());
+        bundle.or_else(|| place().map(|place| (place.row.id, place.row.component)))
     }
 
     fn is_written(&self, object: &str) -> bool {
         self.report.steps.iter().any(|step| step.object == object)
     }
 
-    /// A second time has its reasons; many are somebody who wants something else.
+    /// A second correction is normal; more mean another writer of the same fields.
     fn uncontested(&self, slot: &Slot) -> Result<(), Waiting> {
         let times = self.snapshot().described.get(slot).map(Vec::as_slice).unwrap_or_default();
-        let window = DESCRIPTIONS_WINDOW.scaled(self.snapshot().settings.time_scale);
+        let window = DESCRIPTIONS_WINDOW.scaled(self.snapshot().time_scale());
         let recent: Vec<_> = times.iter().filter(|at| self.now() < after(**at, window)).collect();
         match recent[..] {
             [&since, ..] if recent.len() >= MOST_DESCRIPTIONS => {

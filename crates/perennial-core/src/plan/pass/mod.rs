@@ -1,4 +1,4 @@
-//! One pass over a snapshot.
+//! One pass of the planner over a snapshot.
 
 mod bundles;
 mod certificates;
@@ -15,26 +15,27 @@ pub use distrust::closure as distrusted;
 
 use super::draft::Draft;
 use super::proof::{self, Broken, Outcome, Urgency};
+use super::reverted::reverted;
 use super::step::{Pending, Report, Risk, Step};
 use super::touched::{self, Touched};
 use super::versions::after;
-use crate::catalog::{BundleInput, Component, Day, Delivery, Instance, Row, Signer};
-use crate::policy::Policy;
-use crate::rules::{Reason, SecretState, Waiting};
-use crate::snapshot::{Slot, Snapshot};
+use crate::catalog::index::{Wiring, instances, presented_slot};
+use crate::catalog::{BundleInput, Component, Day, Delivery, Instance, ROLLOUT_AT_MOST, Row, Signer};
+use crate::policy::{Policy, Usage};
+use crate::rules::{Reason, Waiting};
+use crate::snapshot::{Observed, SecretState, Slot, Snapshot};
 use crate::trust::KeyId;
-use crate::wiring::{Wiring, instances, presented_slot};
 
-/// A pass in the making.
+/// The state of a pass.
 pub(super) struct Pass<'a, 'c> {
     wiring: &'a Wiring<'c>,
     draft: Draft<'a>,
     policy: Policy,
     report: Report,
     issued: usize,
-    /// The keys that nobody is to trust any more, and since when.
+    /// The distrusted keys, and since when.
     distrusted: BTreeMap<KeyId, Timestamp>,
-    /// Components that somebody else writes, and the object and writer that show it.
+    /// The components that another operator writes, with an object and the writer as evidence.
     foreign: Vec<(Component, String, String)>,
 }
 
@@ -47,7 +48,7 @@ impl<'a, 'c> Pass<'a, 'c> {
             risks: Vec::new(),
             next_look: Timestamp::MAX,
         };
-        let policy = snapshot.policy.present().cloned().unwrap_or_default();
+        let policy = snapshot.key_policy().present().cloned().unwrap_or_default();
         let foreign = foreign_components(wiring, snapshot);
         let distrusted = distrust::closure(snapshot);
         Pass { wiring, draft: Draft::new(snapshot), policy, report, issued: 0, distrusted, foreign }
@@ -57,7 +58,8 @@ impl<'a, 'c> Pass<'a, 'c> {
         self.draft.snapshot()
     }
 
-    pub(super) fn finish(self) -> Report {
+    pub(super) fn finish(mut self) -> Report {
+        self.describe_steps();
         self.report
     }
 
@@ -78,9 +80,9 @@ impl<'a, 'c> Pass<'a, 'c> {
         self.report.waiting.push(Pending { slot: slot.clone(), name, reason, waiting });
     }
 
-    /// Whether somebody else writes this component's objects, or somebody wants them as they are; then nothing of it is touched.
+    /// Returns true if the component is not to be written: another operator writes it, or a setting excludes it.
     fn is_foreign(&mut self, slot: &Slot, name: &'static str, component: Component) -> bool {
-        if self.snapshot().settings.leaves(component, name) {
+        if self.snapshot().leaves(self.wiring.catalog, component, name) {
             return true;
         }
         let found = self.foreign.iter().find(|(foreign, ..)| *foreign == component);
@@ -89,13 +91,13 @@ impl<'a, 'c> Pass<'a, 'c> {
         true
     }
 
-    /// The same for what is not due by itself, and not worth a word.
+    /// Returns the same for a write that is not due by itself, without a report.
     fn is_left_alone(&self, name: &str, component: Component) -> bool {
-        self.snapshot().settings.leaves(component, name)
+        self.snapshot().leaves(self.wiring.catalog, component, name)
             || self.foreign.iter().any(|(foreign, ..)| *foreign == component)
     }
 
-    /// Whether a Service asks for a Secret that holds one of the cluster's own certificates.
+    /// Returns true if a Service asks for a Secret that holds a certificate of the cluster.
     fn is_taken(&mut self, row: &'c Row, slot: &Slot) -> bool {
         if row.scope != crate::catalog::Scope::Service {
             return false;
@@ -106,14 +108,14 @@ impl<'a, 'c> Pass<'a, 'c> {
         true
     }
 
-    /// Whether the object was tried a moment ago, in vain: it is not tried again now.
+    /// Returns the wait if the last write of the object failed: this pass does not retry it.
     fn unblocked(&self, slot: &Slot) -> Result<(), Waiting> {
         let blocked = self.snapshot().blocked.iter().find(|(blocked, _)| blocked.is_beside(slot));
         let Some((_, why)) = blocked else { return Ok(()) };
         Err(Waiting::Blocked { object: slot.object_text().to_owned(), why: why.clone(), until: None })
     }
 
-    /// Whether it is known what is in these places.
+    /// Checks that the content of these places is known.
     fn known(
         &self,
         secrets: impl IntoIterator<Item = Slot>,
@@ -127,7 +129,7 @@ impl<'a, 'c> Pass<'a, 'c> {
         secret.or_else(bundle).map_or(Ok(()), Err)
     }
 
-    /// The places of the bundles that a signer is in by itself.
+    /// Returns the places of the bundles that contain a signer directly.
     fn bundles_with(&self, signer: &str) -> Vec<Slot> {
         let Some(wired) = self.wiring.row(signer) else { return Vec::new() };
         let bundles = wired.flows_into.iter().filter_map(|id| self.wiring.bundle(id));
@@ -135,7 +137,7 @@ impl<'a, 'c> Pass<'a, 'c> {
         bundles.filter(|wired| wired.bundle.inputs.iter().any(is_direct)).map(|wired| wired.home.clone()).collect()
     }
 
-    /// The signer's place and state, if it can sign now.
+    /// Returns the signer's place and state, if it can sign now.
     fn signer(&self, id: &'static str) -> Result<(Slot, &SecretState), Waiting> {
         let waiting = |until| Waiting::Signer { signer: id.to_owned(), until };
         let row = self.wiring.row(id).ok_or_else(|| waiting(None))?.row;
@@ -144,35 +146,53 @@ impl<'a, 'c> Pass<'a, 'c> {
         Ok((slot, state))
     }
 
-    /// Returns until when a row that has no certificate waits for a new signer to spread.
+    /// Returns until when a row that has no certificate waits for the rollout of a new signer.
     ///
     /// A Service does not wait. Its pods cannot start without the Secret, so delaying it is an outage for its owner, and no
     /// client is better off by it. Where the Secret was deleted and pods may still present what was in it, the clients that
-    /// reject the new certificate are named as a risk.
-    fn missing_until(&self, row: &Row) -> Timestamp {
+    /// reject the new certificate are named as a risk. A certificate that never existed does not wait either: no process
+    /// presents another one in its place.
+    fn missing_until(&self, row: &Row, slot: &Slot) -> Timestamp {
         match row.scope {
+            _ if reverted().new_services => self.rolled_out_at(row),
             crate::catalog::Scope::Service => self.now(),
+            _ if self.never_existed(row, slot) => self.now(),
             _ => self.rolled_out_at(row),
         }
     }
 
-    /// Returns when a new signer of a row has spread, if nothing keeps it from that: after the time that a rollout takes.
-    fn rolled_out_at(&self, row: &Row) -> Timestamp {
-        let Signer::Row(signer) = row.signer else { return self.now() };
-        // What issues on request is a new signer itself.
-        let new = if self.wiring.is_staged(row) { row.id } else { signer };
-        let since = self.signer(new).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
-        after(since, proof::ROLLOUT.scaled(self.snapshot().settings.time_scale))
+    /// Returns true if no process can have a certificate of this place.
+    ///
+    /// etcd is an exception: a late new member is better than one that the running members reject.
+    fn never_existed(&self, row: &Row, slot: &Slot) -> bool {
+        let snapshot = self.snapshot();
+        let is_held = snapshot.held_secrets.get(slot).is_some_and(|held| !held.is_empty());
+        // A damaged Secret existed, and processes may still use its earlier content.
+        *self.draft.secret(slot) == Observed::Absent
+            && row.component != Component::Etcd
+            && row.usage != Usage::Signer
+            && !is_held
+            && !snapshot.deleted.contains(slot)
+            && snapshot.lost_issues.get(slot).is_none_or(Vec::is_empty)
     }
 
-    /// Makes the write in the draft and notes it, or says what it waits for.
+    /// Returns when a new signer of a row is rolled out to all readers, if nothing delays the rollout.
+    fn rolled_out_at(&self, row: &Row) -> Timestamp {
+        let Signer::Row(signer) = row.signer else { return self.now() };
+        // A row that issues on request is a new signer itself.
+        let new = if self.wiring.is_staged(row) { row.id } else { signer };
+        let since = self.signer(new).ok().and_then(|(_, state)| state.issued_at).unwrap_or(Timestamp::MIN);
+        after(since.min(self.now()), ROLLOUT_AT_MOST.scaled(self.snapshot().time_scale()))
+    }
+
+    /// Does the write in the draft and records it, or returns what it waits for.
     fn attempt(&mut self, step: Step, touched: &[Touched], flow: &[Step], urgency: Urgency) -> Result<(), Waiting> {
         let Broken { risks, consented } = self.try_out(&step, touched, flow, urgency)?;
         self.report.steps.push(Step { risks, consented, ..step });
         Ok(())
     }
 
-    /// Makes the write in the draft only, and says what is broken all the same; or what it waits for.
+    /// Does the write in the draft only, and returns the broken edges, or what it waits for.
     fn try_out(
         &mut self,
         step: &Step,
@@ -180,7 +200,7 @@ impl<'a, 'c> Pass<'a, 'c> {
         flow: &[Step],
         urgency: Urgency,
     ) -> Result<Broken, Waiting> {
-        // Nothing is proved about what nobody knows.
+        // An edge with an unknown side cannot be proved.
         for touched in touched {
             let edge = &self.wiring.edges()[touched.edge];
             let presented =
@@ -197,15 +217,17 @@ impl<'a, 'c> Pass<'a, 'c> {
         }
     }
 
-    /// Names every edge that was found broken and that the plan does not mend at once, and looks again when time alone
-    /// breaks or mends one.
+    /// Reports every broken edge that the plan does not repair at once, and plans the next pass for when time alone breaks or
+    /// repairs an edge.
     pub(super) fn look_at_edges(&mut self) {
         let now = self.now();
         let edges = touched::every_edge(self.wiring, &self.draft);
         let found = touched::states(self.wiring, &Draft::new(self.snapshot()), &edges);
         let planned = touched::states(self.wiring, &self.draft, &edges);
-        // Where there is nothing to trust or to present, nothing is broken.
-        for (found, planned) in found.iter().zip(&planned).filter(|(found, _)| !found.is_idle()) {
+        let reported = touched::states(self.wiring, &Draft::to_report(self.snapshot()), &edges);
+        // An edge without a bundle or certificate is not broken.
+        let states = found.iter().zip(&planned).zip(&reported);
+        for ((found, planned), reported) in states.filter(|((found, _), _)| !found.is_idle()) {
             let holds = planned.holds(now);
             let next = self.report.next_look;
             let changes = |at: &Timestamp| planned.holds(*at).is_ok() != holds.is_ok();
@@ -213,7 +235,7 @@ impl<'a, 'c> Pass<'a, 'c> {
                 self.look(at);
             }
             let Err(broken) = holds else { continue };
-            if found.holds(now).is_ok() {
+            if found.holds(now).is_ok() || reported.holds(now).is_ok() {
                 continue;
             }
             let edge = planned.name.to_string();
@@ -233,7 +255,7 @@ impl<'a, 'c> Pass<'a, 'c> {
     }
 }
 
-/// The static pods that a change of this slot restarts.
+/// Returns the static pods that a change of this slot restarts.
 fn restarted(slot: &Slot, delivery: Delivery) -> BTreeSet<String> {
     match delivery {
         Delivery::Revisioned | Delivery::Relayed { .. } => BTreeSet::from([slot.namespace().to_owned()]),
@@ -241,7 +263,7 @@ fn restarted(slot: &Slot, delivery: Delivery) -> BTreeSet<String> {
     }
 }
 
-/// Components of which somebody else writes an object, unless they were taken over.
+/// Returns the components of which another operator writes an object, except those that were taken over.
 fn foreign_components(wiring: &Wiring<'_>, snapshot: &Snapshot) -> Vec<(Component, String, String)> {
     if snapshot.other_writers.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What nobody accepts is named, whatever the plan does about it: what has not begun, and what is broken anyway.
+//! A plan names every broken edge: certificates that are not valid yet, and edges that no write can repair.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use expect_test::expect;
 use super::fixture::{Cluster, HOUR, MINUTE, SECOND, ca, day, living};
 use super::text::{days, text};
 use crate::plan::Report;
-use crate::rules::{Mode, Observed};
-use crate::snapshot::Slot;
+use crate::snapshot::{Mode, Observed, Slot};
 
 const LEAF: &str = "openshift-kube-apiserver/aggregator-client";
 const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
@@ -20,46 +19,48 @@ fn settled() -> Cluster<'static> {
     cluster
 }
 
-/// Every edge that a plan calls broken now.
+/// Returns every edge that a plan reports as broken now.
 fn broken_now(report: &Report) -> BTreeSet<String> {
     let risks = report.steps.iter().flat_map(|step| &step.risks).chain(&report.risks);
     risks.filter(|risk| risk.at <= report.at).map(|risk| risk.edge.clone()).collect()
 }
 
-/// X12: somebody's clock was ahead when it was made, and is right again.
+/// The issuer's clock was slightly ahead, and is right again.
 #[test]
-fn a_certificate_that_has_not_begun_is_kept_and_named_until_it_has() {
+fn a_certificate_that_becomes_valid_within_the_clock_allowance_is_kept_and_reported_until_then() {
     for mode in [Mode::Normal, Mode::OnlyWhenExpired] {
         let mut cluster = settled();
         cluster.snapshot.settings.mode = mode;
-        cluster.change_secret(LEAF, |state| *state = living(state, day(5), day(33)));
+        let begins_at = cluster.now() + SECOND * 300;
+        cluster.change_secret(LEAF, |state| *state = living(state, begins_at, day(33)));
         expect![[r#"
-            wait openshift-kube-apiserver/aggregator-client: its own validity, which begins at day 5
+            wait openshift-kube-apiserver/aggregator-client: its own validity, which begins at day 3+00:05
             risk: extension API server accepts aggregator-client of kube-apiserver
             risk: kube-controller-manager accepts aggregator-client of kube-apiserver
-            look again day 5
+            look again day 3+00:05
         "#]]
         .assert_eq(&text(&cluster.plan()));
-        let before = cluster.plan_at(day(5) - SECOND);
+        let before = cluster.plan_at(begins_at - SECOND);
         assert_eq!((before.waiting.len(), before.risks.len()), (1, 2), "{}", text(&before));
-        let then = cluster.plan_at(day(5));
+        let then = cluster.plan_at(begins_at);
         assert_eq!((then.waiting.len(), then.risks.len()), (0, 0), "{}", text(&then));
     }
 }
 
-/// X12, of a signer: nothing is signed by it, and what it has signed is not accepted.
+/// The same for a signer: it signs nothing, and clients reject its leaves.
 #[test]
-fn a_signer_that_has_not_begun_is_kept_and_named_until_it_has() {
+fn a_signer_that_becomes_valid_within_the_clock_allowance_is_kept_and_reported_until_then() {
     let mut cluster = settled();
-    cluster.change_secret(SIGNER, |state| *state = living(state, day(5), day(300)));
+    let begins_at = cluster.now() + SECOND * 300;
+    cluster.change_secret(SIGNER, |state| *state = living(state, begins_at, day(300)));
     let report = cluster.plan();
-    let waits: Vec<String> = report.waiting.iter().map(|it| days(&format!("{}: {}", it.name, it.waiting))).collect();
-    assert_eq!(waits, ["aggregator-client-signer: its own validity, which begins at day 5"]);
-    assert_eq!(report.next_look.min(day(5)), report.next_look);
+    let waits: Vec<String> = report.waiting.iter().map(|it| format!("{}: {}", it.name, it.waiting)).collect();
+    assert_eq!(waits, [format!("aggregator-client-signer: its own validity, which begins at {begins_at}")]);
+    assert_eq!(report.next_look.min(begins_at), report.next_look);
 }
 
 #[test]
-fn what_is_due_for_another_reason_does_not_wait_for_its_beginning() {
+fn a_due_certificate_does_not_wait_for_its_own_validity() {
     let mut cluster = settled();
     cluster.change_secret(LEAF, |state| *state = living(state, day(5), day(33)));
     cluster.force("aggregator-client", "clock");
@@ -69,7 +70,7 @@ fn what_is_due_for_another_reason_does_not_wait_for_its_beginning() {
 }
 
 #[test]
-fn what_nobody_here_can_renew_is_named_when_it_has_ended() {
+fn an_expired_certificate_that_cannot_be_renewed_is_reported() {
     let mut cluster = Cluster::installed();
     cluster.go_to(day(5));
     let slot = Slot::file("day1/admin-kubeconfig-client");
@@ -79,16 +80,16 @@ fn what_nobody_here_can_renew_is_named_when_it_has_ended() {
     cluster.snapshot.secrets.insert(slot, Observed::Present(state));
     let report = cluster.plan();
     assert_eq!((report.steps.len(), report.risks.len()), (0, 0), "{}", text(&report));
-    // Its end is the next thing that happens.
+    // Its expiry is the next event.
     assert_eq!(days(&report.next_look.to_string()), "day 5+01:00:01");
     let report = cluster.plan_at(report.next_look);
     let risks: Vec<String> = report.risks.iter().map(|risk| days(&risk.to_string())).collect();
-    expect![[r#"kube-apiserver accepts day1/admin-kubeconfig-client of kubectl is broken from day 5+01:00:01 on: whoever reads openshift-kube-apiserver/client-ca:ca-bundle.crt refuses file:day1/admin-kubeconfig-client: it is valid from day -1+23:55 to day 5+01:00"#]].assert_eq(&risks.join("\n"));
+    expect!["kube-apiserver rejects day1/admin-kubeconfig-client of kubectl from day 5+01:00:01 on: a process that holds openshift-kube-apiserver/client-ca:ca-bundle.crt rejects file:day1/admin-kubeconfig-client: it is not valid then, only from day -1+23:55 to day 5+01:00"].assert_eq(&risks.join("\n"));
 }
 
 #[test]
-fn what_is_broken_is_what_the_matrix_says() {
-    // Nothing is written, because somebody else does that; all the more it is said what is broken.
+fn a_plan_reports_the_same_broken_edges_as_the_trust_matrix() {
+    // Another operator writes the component, so nothing is written; the broken edges are still reported.
     let mut cluster = settled();
     cluster.snapshot.other_writers.insert(ca("openshift-kube-apiserver/client-ca"), "somebody".to_owned());
     let Some(Observed::Present(state)) = cluster.snapshot.bundles.get_mut(&ca("openshift-kube-apiserver/client-ca"))
@@ -104,7 +105,7 @@ fn what_is_broken_is_what_the_matrix_says() {
 }
 
 #[test]
-fn what_a_step_mends_is_no_risk_and_what_it_cannot_mend_at_once_is_named_once() {
+fn an_edge_that_a_step_repairs_is_no_risk_and_one_that_it_cannot_repair_at_once_is_reported_once() {
     let mut cluster = settled();
     cluster.pass_to(day(30) + MINUTE);
     let of = |report: &Report, verifier: &str| {
@@ -113,7 +114,7 @@ fn what_a_step_mends_is_no_risk_and_what_it_cannot_mend_at_once_is_named_once() 
     };
     let report = cluster.plan();
     assert_eq!(of(&report, "extension API server"), 0, "{}", text(&report));
-    // The API server presents another one only after its restart.
+    // The API server presents the new certificate only after its restart.
     assert_eq!(of(&report, "kubelet accepts"), 1, "{}", text(&report));
     cluster.carry_out(&report.steps);
     cluster.settle();
@@ -123,12 +124,12 @@ fn what_a_step_mends_is_no_risk_and_what_it_cannot_mend_at_once_is_named_once() 
 }
 
 #[test]
-fn in_ordinary_life_nothing_is_broken() {
+fn without_faults_no_edge_is_reported_as_broken() {
     for mut cluster in [Cluster::installed(), Cluster::made()] {
-        // On the first day everything is new, and may be lacking.
+        // On the first day everything is new, and may not be loaded yet.
         cluster.go_to(day(0) + HOUR);
         cluster.go_watching(day(430), |_, report| {
-            // Who reads what a static pod hands on is not seen: after its restart it counts as lacking any of it.
+            // Readers behind a relay are not observed: after the relay's restart they count as lacking any certificate.
             let is_seen = |edge: &String| !edge.starts_with("pod accepts");
             let broken: Vec<String> = broken_now(report).into_iter().filter(is_seen).collect();
             assert_eq!(broken, Vec::<String>::new(), "{}", text(report));

@@ -1,4 +1,4 @@
-//! Rotations that somebody asks for of single certificates, by what their Secrets say.
+//! Rotations of single certificates that an annotation on the Secret requests.
 
 use super::fixture::{Cluster, day, issue_of, issues, tls};
 use crate::rules::Reason;
@@ -13,7 +13,7 @@ fn with_services() -> Cluster<'static> {
 }
 
 #[test]
-fn one_service_is_rotated_without_the_others_and_once_for_each_reason() {
+fn a_request_rotates_one_service_without_the_others_once_for_each_reason() {
     let mut cluster = with_services();
     for reason in ["a lost laptop", "another"] {
         cluster.snapshot.asked.insert(tls(WEB), reason.to_owned());
@@ -22,13 +22,13 @@ fn one_service_is_rotated_without_the_others_and_once_for_each_reason() {
         let issue = issue_of(&steps, WEB).unwrap();
         assert_eq!(issue.reason, Reason::Forced { reason: reason.to_owned() });
         assert_eq!(cluster.secret(WEB).forced.as_deref(), Some(reason));
-        // The request stays where it is written.
+        // The annotation with the request stays.
         assert!(cluster.settle().is_empty());
     }
 }
 
 #[test]
-fn a_request_is_recorded_whatever_the_certificate_is_issued_for() {
+fn a_request_is_recorded_even_if_the_certificate_is_issued_for_another_reason() {
     let mut cluster = with_services();
     cluster.snapshot.asked.insert(tls(WEB), "a lost laptop".to_owned());
     cluster.delete_secret(WEB);
@@ -37,7 +37,7 @@ fn a_request_is_recorded_whatever_the_certificate_is_issued_for() {
 }
 
 #[test]
-fn what_a_secret_asks_for_comes_before_what_is_asked_of_its_row() {
+fn a_request_on_a_secret_takes_precedence_over_one_for_its_row() {
     let mut cluster = Cluster::installed();
     cluster.go_to(day(5));
     cluster.force("kubelet-client", "the row");

@@ -1,4 +1,4 @@
-//! A crash between any two writes: the next pass recovers, and ends where it would have ended.
+//! A crash between any two writes: the next pass continues, and the result is the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,10 @@ use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issues};
 use super::text::{days, steps};
 use crate::plan::{Action, Step};
 use crate::policy::Usage;
-use crate::rules::{BundleState, Observed, SecretState};
-use crate::snapshot::Slot;
+use crate::snapshot::{BundleState, Observed, SecretState, Slot};
 use crate::trust::{CertificateId, Principal};
 
-/// What exists, without the instants at which it was made.
+/// Returns the objects without the times of their issue.
 fn outline(cluster: &Cluster<'_>) -> BTreeMap<Slot, Vec<String>> {
     let name = |id: &CertificateId| id.0.split('@').next().unwrap_or_default().to_owned();
     let secrets = || cluster.snapshot.secrets.values().filter_map(Observed::present);
@@ -29,7 +28,7 @@ fn outline(cluster: &Cluster<'_>) -> BTreeMap<Slot, Vec<String>> {
     secrets.chain(bundles).map(|(slot, it)| (slot.clone(), it.unwrap_or_default())).collect()
 }
 
-/// Makes only some of the writes of the plan, dies, and goes on a minute later.
+/// Does only the first writes of the plan, crashes, and continues a minute later.
 fn check_every_prefix(before: &Cluster<'_>, to: jiff::Timestamp) {
     let plan = before.plan();
     let expected = outline(before.clone().go_to(to));
@@ -47,9 +46,8 @@ fn check_every_prefix(before: &Cluster<'_>, to: jiff::Timestamp) {
     }
 }
 
-/// R01.
 #[test]
-fn from_nothing_everything_is_made_in_one_pass() {
+fn one_pass_creates_everything_in_an_empty_cluster() {
     let mut cluster = Cluster::nothing();
     let plan = cluster.plan();
     assert_eq!(plan.waiting, Vec::new());
@@ -58,9 +56,9 @@ fn from_nothing_everything_is_made_in_one_pass() {
     assert_eq!((again.steps, again.waiting), (Vec::new(), Vec::new()));
 }
 
-/// R01: the order.
+/// The order of the writes.
 #[test]
-fn a_signer_comes_before_its_bundle_and_both_before_what_it_signs() {
+fn a_signer_is_written_before_its_bundle_and_both_before_its_leaves() {
     let plan = Cluster::nothing().plan();
     let issued_at = |slot: &Slot| {
         let issues_it = |step: &Step| matches!(&step.action, Action::Issue(issue) if issue.slot == *slot);
@@ -79,15 +77,14 @@ fn a_signer_comes_before_its_bundle_and_both_before_what_it_signs() {
             Action::Publish(bundles) => bundles.iter().any(|bundle| bundle.members.contains(id)),
             _ => false,
         };
-        let last = plan.steps.iter().rposition(publishes).expect("whoever signs is trusted somewhere");
+        let last = plan.steps.iter().rposition(publishes).expect("every signer is in a bundle");
         assert!(issued_at(signer) < last && last < number, "{step}");
     }
     assert_eq!(leaves, 25);
 }
 
-/// R02.
 #[test]
-fn where_everything_is_valid_nothing_is_written() {
+fn a_valid_cluster_needs_no_write() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(1));
     for at in [day(1), day(5), day(15) - SECOND] {
@@ -96,20 +93,20 @@ fn where_everything_is_valid_nothing_is_written() {
     }
 }
 
-/// R03, R04: whichever write is the first that fails.
+/// Any write may be the first that fails.
 #[test]
-fn a_crash_while_everything_is_made_is_recovered_from() {
+fn the_next_pass_recovers_from_a_crash_during_creation() {
     check_every_prefix(&Cluster::nothing(), day(0) + HOUR);
 }
 
 #[test]
-fn a_crash_in_a_rotation_is_recovered_from() {
+fn the_next_pass_recovers_from_a_crash_during_a_rotation() {
     let (mut rotations, mut seen) = (Vec::new(), BTreeSet::new());
     let mut cluster = Cluster::installed();
     cluster.go_watching(day(330), |cluster, report| {
         let issues = issues(&report.steps);
         let rows: BTreeSet<&str> = issues.iter().map(|issue| issue.row).collect();
-        // What happens every month is looked at once.
+        // Monthly rotations are tested once.
         if issues.iter().any(|issue| issue.spec.usage == Usage::Signer) && seen.insert(rows) {
             rotations.push(cluster.clone());
         }
@@ -120,9 +117,9 @@ fn a_crash_in_a_rotation_is_recovered_from() {
     }
 }
 
-/// R05, R06: whichever write is the first that is refused.
+/// Any write may be the first that is rejected.
 #[test]
-fn a_crash_in_a_forced_rotation_is_recovered_from() {
+fn the_next_pass_recovers_from_a_crash_during_a_forced_rotation() {
     for row in ["etcd-signer", "signing-key", "loadbalancer-serving-signer", "csr-signer", "kubelet-client"] {
         let mut cluster = Cluster::made();
         cluster.go_to(day(2)).force(row, "test");

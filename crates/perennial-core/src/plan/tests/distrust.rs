@@ -1,13 +1,13 @@
-//! Signers that somebody wants to be trusted no longer, whatever is lost by that.
+//! Signers that an administrator distrusts, accepting the broken edges.
 
 use jiff::SignedDuration;
 
 use super::fixture::{Cluster, HOUR, day, issue_of, issues, tls};
 use super::text::text;
 use crate::catalog::Catalog;
-use crate::distrust::{Distrust, Left};
 use crate::plan::{Action, Planner};
 use crate::rules::Reason;
+use crate::service_ca::distrust::{Distrust, Left};
 use crate::trust::{CertificateId, Principal};
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
@@ -27,12 +27,12 @@ fn current(cluster: &Cluster<'_>) -> (CertificateId, Principal) {
 
 fn distrust(cluster: &mut Cluster<'_>, signer: &Principal) {
     let now = cluster.now();
-    cluster.snapshot.settings.distrusted.insert(signer.key.clone(), now);
+    cluster.snapshot.distrusted.insert(signer.key.clone(), now);
 }
 
-/// Whoever has the key of the old one can serve what the new one signed for it, which everybody can read: so the new one goes, too.
+/// An attacker with the key of the old CA can serve its public cross-certificate by the new CA. So the new CA is distrusted too.
 #[test]
-fn who_vouched_for_it_goes_with_it_and_what_is_lost_is_named() {
+fn a_ca_that_cross_signed_a_distrusted_one_is_removed_too_and_broken_edges_are_reported() {
     let mut cluster = settled();
     let (_, old) = current(&cluster);
     cluster.force("signing-key", "test");
@@ -44,7 +44,7 @@ fn who_vouched_for_it_goes_with_it_and_what_is_lost_is_named() {
     let report = cluster.plan();
     assert_eq!(issues(&report.steps).len(), 3, "{}", text(&report));
     assert_eq!(issue_of(&report.steps, SIGNER).unwrap().bridged, []);
-    // Whoever still serves what either signed is refused by whoever reads the new bundle.
+    // Clients with the new bundle reject servers that still present a leaf of either CA.
     let mut lost = std::collections::BTreeSet::new();
     for step in cluster.settle() {
         lost.extend(step.consented);
@@ -59,17 +59,17 @@ fn who_vouched_for_it_goes_with_it_and_what_is_lost_is_named() {
 }
 
 #[test]
-fn the_current_one_is_replaced_first_and_goes_when_nothing_by_it_is_presented() {
+fn a_distrusted_current_ca_is_replaced_first_and_removed_when_no_leaf_by_it_is_presented() {
     let mut cluster = settled();
     let (old_id, old) = current(&cluster);
     distrust(&mut cluster, &old);
     let report = cluster.plan();
     let signer = issue_of(&report.steps, SIGNER).unwrap_or_else(|| panic!("{}", text(&report)));
     assert!(matches!(signer.reason, Reason::Distrusted { .. }));
-    // The new one vouches for nobody, and who knows only the old one comes to it.
+    // The new CA signs no cross-certificate; the old CA signs one for the new CA.
     assert_eq!((signer.bridged.len(), signer.bridges.len()), (0, 1));
     assert_eq!(issues(&report.steps).len(), 3, "{}", text(&report));
-    // It is not taken out before everything by it is made again.
+    // The CA stays in the bundle until all its leaves are re-issued.
     let publications = report.steps.iter().filter_map(|step| match &step.action {
         Action::Publish(bundles) => Some(bundles[0].members.contains(&old_id)),
         _ => None,
@@ -78,13 +78,13 @@ fn the_current_one_is_replaced_first_and_goes_when_nothing_by_it_is_presented() 
     cluster.settle();
     let (new, _) = current(&cluster);
     assert_eq!(cluster.bundle(BUNDLE).members, [new]);
-    // And never once more.
+    // And it never comes back.
     cluster.go_to(day(20));
     assert_eq!(issues(&cluster.plan().steps).len(), 0);
 }
 
 #[test]
-fn it_does_not_wait_for_ever_for_who_cannot_be_given_another_one() {
+fn a_distrusted_ca_is_removed_even_if_a_leaf_cannot_be_reissued() {
     let mut cluster = settled();
     let (old_id, old) = current(&cluster);
     distrust(&mut cluster, &old);
@@ -101,7 +101,7 @@ fn it_does_not_wait_for_ever_for_who_cannot_be_given_another_one() {
 }
 
 #[test]
-fn a_bundle_that_is_made_again_does_not_have_it() {
+fn a_rebuilt_bundle_does_not_contain_a_distrusted_ca() {
     let mut cluster = settled();
     let (old_id, old) = current(&cluster);
     distrust(&mut cluster, &old);
@@ -110,7 +110,7 @@ fn a_bundle_that_is_made_again_does_not_have_it() {
     cluster
         .snapshot
         .bundles
-        .insert(crate::snapshot::Slot::new(&tls(BUNDLE).object(), "ca-bundle.crt"), crate::rules::Observed::Absent);
+        .insert(crate::snapshot::Slot::new(&tls(BUNDLE).object(), "ca-bundle.crt"), crate::snapshot::Observed::Absent);
     let report = cluster.plan();
     let made = report.steps.iter().filter_map(|step| match &step.action {
         Action::Publish(bundles) => Some(&bundles[0].members),
@@ -121,7 +121,7 @@ fn a_bundle_that_is_made_again_does_not_have_it() {
 }
 
 #[test]
-fn it_is_known_beforehand_who_goes_and_who_is_cut_off() {
+fn a_distrust_names_the_removed_cas_and_the_cut_off_clients_in_advance() {
     let planner = Planner::new(Catalog::builtin());
     let mut cluster = settled();
     let (_, first) = current(&cluster);
@@ -130,7 +130,7 @@ fn it_is_known_beforehand_who_goes_and_who_is_cut_off() {
     cluster.force("signing-key", "test");
     cluster.settle();
     cluster.pass_to(cluster.now() + HOUR);
-    // After a rotation both: the new one has signed the old one.
+    // After a rotation both are removed: the new CA has signed the old one.
     let meant = Distrust::of_service_ca(&planner, &cluster.snapshot).unwrap();
     assert!(meant.keys.contains(&first.key) && meant.keys.len() == 2 && meant.is_current, "{meant:?}");
     let lost = meant.cuts_off(&planner, &cluster.snapshot);
@@ -139,9 +139,39 @@ fn it_is_known_beforehand_who_goes_and_who_is_cut_off() {
     assert_eq!((left.trusted.len(), left.presented.len()), (2, 2));
     for key in &meant.keys {
         let now = cluster.now();
-        cluster.snapshot.settings.distrusted.insert(key.clone(), now);
+        cluster.snapshot.distrusted.insert(key.clone(), now);
     }
     cluster.settle();
     assert_eq!(meant.left(&planner, &cluster.snapshot), Left::default());
     assert!(meant.served(&cluster.snapshot).is_some());
+}
+
+/// The circuit breaker stops loops, not administrators.
+#[test]
+fn the_circuit_breaker_does_not_delay_a_distrust_or_a_forced_rotation() {
+    let tripped = || {
+        let mut cluster = settled();
+        let now = cluster.now();
+        for object in [SIGNER, "shop/web-tls"] {
+            cluster.change_secret(object, |state| state.issues = vec![now; 5]);
+        }
+        cluster
+    };
+    let mut cluster = tripped();
+    let (_, old) = current(&cluster);
+    distrust(&mut cluster, &old);
+    cluster.settle();
+    assert_ne!(current(&cluster).1, old);
+    assert_eq!(cluster.secret("shop/web-tls").certificate.signed_by.as_ref(), Some(&current(&cluster).1));
+    let mut cluster = tripped();
+    let (_, old) = current(&cluster);
+    cluster.force("signing-key", "test");
+    cluster.settle();
+    assert_ne!(current(&cluster).1, old);
+    // A tenant who requests a certificate is not an administrator.
+    let mut cluster = tripped();
+    let before = cluster.secret("shop/web-tls").certificate.id.clone();
+    cluster.snapshot.asked.insert(tls("shop/web-tls"), "again".to_owned());
+    cluster.settle();
+    assert_eq!(cluster.secret("shop/web-tls").certificate.id, before);
 }

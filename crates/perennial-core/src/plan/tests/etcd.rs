@@ -1,4 +1,4 @@
-//! etcd changes in two phases: first everybody trusts the new signer, then certificates by it.
+//! etcd rotates in two phases: first all members trust the new signer, then they get its leaves.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use super::text::{days, steps, text, waiting};
 use crate::plan::Action;
 use crate::rules::Waiting;
 
-/// A rotation of `etcd-signer` has begun, and no static pod has restarted.
+/// Returns a cluster with a started rotation of `etcd-signer`, before any restart of a static pod.
 fn begun() -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10)).restarts = false;
@@ -51,7 +51,7 @@ fn leaves_wait_until_the_running_revision_of_every_node_has_the_new_signer() {
     };
     let all = etcd_waits(&cluster);
     assert_eq!(all, 7, "{}", waiting(&cluster.plan())); // two for each node, and the client
-    // Time alone does not help.
+    // Time alone does not end the wait.
     cluster.go_to(day(14));
     assert_eq!(etcd_waits(&cluster), all);
     for node in ["m0", "m1"] {
@@ -79,9 +79,9 @@ fn leaves_wait_until_the_running_revision_of_every_node_has_the_new_signer() {
 }
 
 #[test]
-fn a_restart_with_another_revision_of_the_old_bundle_opens_nothing() {
+fn a_restart_with_another_revision_of_the_old_bundle_does_not_end_the_wait() {
     let mut cluster = begun();
-    // A revision for some other reason, made before the bundle changed.
+    // A revision for another reason, created before the bundle changed.
     for held in cluster.snapshot.held_bundles.values_mut().flatten() {
         held.revision = held.revision.map(|revision| revision + 5);
         held.since = Some(day(11));
@@ -121,7 +121,7 @@ fn all_certificates_of_all_nodes_are_one_write() {
 }
 
 #[test]
-fn what_a_departed_node_had_goes() {
+fn copies_of_a_removed_node_are_removed() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10));
     let of_m2 = slot("openshift-etcd/etcd-all-certs:etcd-peer-m2.crt");
@@ -137,11 +137,11 @@ fn what_a_departed_node_had_goes() {
 }
 
 #[test]
-fn a_member_that_never_restarts_does_not_let_the_others_end() {
+fn a_member_that_never_restarts_does_not_let_the_other_certificates_expire() {
     let mut cluster = begun();
     cluster.roll_node("m0");
     cluster.roll_node("m1");
-    // m2 keeps the old bundle, and everybody's certificates end on day 1095.
+    // m2 keeps the old bundle, and all leaves expire on day 1095.
     cluster.go_to(day(12)).pass_to(day(1094));
     let mut issued = None;
     cluster.go_watching(day(1096), |cluster, report| {
@@ -154,12 +154,12 @@ fn a_member_that_never_restarts_does_not_let_the_others_end() {
             issued.get_or_insert(days(&cluster.now().to_string()));
         }
     });
-    // Two hours are for a rollout: who has the new bundle goes on with them.
+    // Two hours are reserved for a rollout: members with the new bundle are re-issued by then.
     assert_eq!(issued.as_deref(), Some("day 1094+22:00"));
 }
 
 #[test]
-fn what_comes_and_what_goes_is_one_write() {
+fn added_and_removed_copies_are_one_write() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10)).leave("m2");
     cluster.join("m3", "10.0.0.9");
@@ -184,8 +184,8 @@ fn bundles_of_one_config_map_are_one_write() {
 }
 
 #[test]
-fn consent_is_for_one_member_or_for_all() {
-    // The members that are issued although others lack the new signer, and do not wait for their restart.
+fn consent_may_name_one_member_or_all() {
+    // The members that are re-issued although others lack the new signer, without a wait for their restart.
     let issued = |member: &str| {
         let mut cluster = begun();
         let purposes = ["server", "client"];

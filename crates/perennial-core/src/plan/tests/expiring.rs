@@ -4,21 +4,21 @@ use jiff::SignedDuration;
 
 use super::fixture::{Cluster, HOUR, MINUTE, SECOND, ca, day, issue_of, living, service, tls};
 use super::text::text;
-use crate::rules::Observed;
+use crate::snapshot::Observed;
 
 const SIGNER: &str = "openshift-service-ca/signing-key";
 const BUNDLE: &str = "openshift-service-ca/signing-cabundle";
 const COPY: &str = "openshift-config-managed/service-ca";
 const SERVICES: [&str; 2] = ["shop/web-tls", "shop/db-tls"];
 
-/// How long the leaves of a service CA are valid that another operator made.
+/// The validity of the leaves of a service CA that another operator issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leaves {
     ExpireWithTheCa,
     OutliveTheCa,
 }
 
-/// A cluster on day 10 whose service CA, made by another operator, expires after `left`.
+/// Returns a cluster on day 10 whose service CA, issued by another operator, expires after `left`.
 fn expiring(left: SignedDuration, leaves: Leaves) -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10));
@@ -52,7 +52,7 @@ fn expiring(left: SignedDuration, leaves: Leaves) -> Cluster<'static> {
 
 fn add_service(cluster: &mut Cluster<'_>, name: &str) -> String {
     let object = format!("shop/{name}-tls");
-    cluster.snapshot.services.insert(tls(&object), service(name, false));
+    cluster.snapshot.services.found_mut().insert(tls(&object), service(name, false));
     cluster.snapshot.complete(cluster.planner.wiring());
     object
 }
@@ -93,20 +93,20 @@ fn a_new_service_does_not_wait_for_clients_of_an_earlier_ca() {
     for object in [new.as_str(), "shop/web-tls"] {
         assert!(issue_of(&done, object).is_some() && cluster.is_by(object, SIGNER), "{object}");
     }
-    // An existing one is still accepted by every client, and stays so: it waits.
+    // Every client still accepts the existing certificate, so it waits.
     assert!(!cluster.is_by("shop/db-tls", SIGNER));
     assert!(text(&cluster.plan()).contains("wait shop/db-tls"), "{}", text(&cluster.plan()));
 }
 
 #[test]
-fn a_service_of_an_expiring_ca_whose_key_is_lost_is_reissued_when_that_breaks_least() {
-    // Leaves that expire with the CA leave their readers no time: re-issue now, and name who rejects the new one until then.
+fn a_service_of_an_expiring_ca_without_key_is_reissued_when_the_fewest_edges_break() {
+    // Leaves that expire with the CA leave their readers no time: re-issue now, and name the clients that reject the new one.
     let mut cluster = expiring(HOUR, Leaves::ExpireWithTheCa);
     cluster.delete_secret(SIGNER);
     let report = cluster.plan();
     let step = report.steps.iter().find(|step| step.object == "shop/web-tls").expect("it is re-issued");
     assert!(!step.risks.is_empty(), "{}", text(&report));
-    // Leaves that outlive it are accepted by clients with the new bundle: re-issue when the others have lost their CA anyway.
+    // Clients with the new bundle accept leaves that expire after the CA: re-issue when all other clients have lost their CA.
     let mut cluster = expiring(HOUR, Leaves::OutliveTheCa);
     cluster.delete_secret(SIGNER);
     cluster.settle();

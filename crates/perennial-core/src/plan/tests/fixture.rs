@@ -1,4 +1,4 @@
-//! A cluster to plan for: its objects in a snapshot, its static pods, and its time.
+//! A cluster for tests of the planner: its objects in a snapshot, its static pods, and its clock.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -6,34 +6,30 @@ use std::sync::{Arc, LazyLock};
 use jiff::{SignedDuration, Timestamp};
 
 use super::text::days;
-use crate::catalog::{Catalog, ClusterFacts, Delivery, Instance, Span};
+use crate::catalog::index::{instances, presented_slot};
+use crate::catalog::{Catalog, ClusterFacts, Delivery, Instance, USUAL_ROLLOUT};
 use crate::plan::{Action, Issue, Planner, Report, Scope, Step};
-use crate::rules::{BundleState, Observed, SecretState};
 use crate::simulate::installed;
-use crate::snapshot::{Held, Service, Slot, Snapshot};
+use crate::snapshot::{BundleState, Held, Observed, SecretState, Service, ServiceCaConfig, Slot, Snapshot};
 use crate::spec::Host;
 use crate::trust::CertificateId;
 use crate::verify::{Checked, State, verify};
-use crate::wiring::{instances, presented_slot};
 
 pub(super) use crate::trust::fixtures::day;
-
-/// How long a new revision takes to be everywhere.
-const ROLLOUT: Span = Span::minutes(30);
 
 /// A cluster with three control-plane nodes and two Services.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster<'c> {
     pub(super) planner: &'c Planner<'c>,
     pub(super) snapshot: Snapshot,
-    /// Whether static pods restart by themselves, some time after what they read has changed.
+    /// True if static pods restart by themselves, some time after a change of the objects that they read.
     pub(super) restarts: bool,
-    /// Edges that held and ended by time alone.
+    /// Edges that held and broke by time alone.
     pub(super) ended: Vec<String>,
     rolls_at: Option<Timestamp>,
 }
 
-/// Plans for the built-in catalog.
+/// Returns the planner for the built-in catalog.
 pub(super) fn builtin() -> &'static Planner<'static> {
     static PLANNER: LazyLock<Planner<'static>> = LazyLock::new(|| Planner::new(Catalog::builtin()));
     &PLANNER
@@ -43,12 +39,12 @@ pub(super) fn slot(text: &str) -> Slot {
     text.parse().unwrap()
 }
 
-/// `openshift-etcd/etcd-signer` as the place of its certificate.
+/// Returns the place of the certificate of `openshift-etcd/etcd-signer`.
 pub(super) fn tls(object: &str) -> Slot {
     slot(&format!("{object}:tls.crt"))
 }
 
-/// `openshift-kube-apiserver/client-ca` as the place of its bundle.
+/// Returns the place of the bundle of `openshift-kube-apiserver/client-ca`.
 pub(super) fn ca(object: &str) -> Slot {
     slot(&format!("{object}:ca-bundle.crt"))
 }
@@ -69,17 +65,17 @@ pub(super) fn facts() -> ClusterFacts {
 }
 
 impl Cluster<'static> {
-    /// Nothing exists, on day 0.
+    /// Returns a cluster without any object, on day 0.
     pub(super) fn nothing() -> Cluster<'static> {
         Cluster::nothing_of(builtin())
     }
 
-    /// Everything was made on day 0, and every process has it.
+    /// Returns a cluster whose objects were created on day 0 and loaded by every process.
     pub(super) fn made() -> Cluster<'static> {
         Cluster::made_of(builtin())
     }
 
-    /// The installation ended on day 0: its signers were adopted, its files lie around.
+    /// Returns a cluster after its installation on day 0: its signers are adopted, its files exist.
     pub(super) fn installed() -> Cluster<'static> {
         let planner = builtin();
         Cluster::around(planner, installed(planner, facts(), day(0)))
@@ -100,11 +96,12 @@ impl<'c> Cluster<'c> {
 
     fn around(planner: &'c Planner<'c>, snapshot: Snapshot) -> Cluster<'c> {
         let mut cluster = Cluster { planner, snapshot, restarts: true, ended: Vec::new(), rolls_at: None };
+        cluster.snapshot.settings.every_component = true;
         for number in 0..3_u8 {
-            cluster.snapshot.nodes.insert(format!("m{number}"), vec![[10, 0, 0, number].into()]);
+            cluster.snapshot.nodes.found_mut().insert(format!("m{number}"), vec![[10, 0, 0, number].into()]);
         }
         for (name, headless) in [("web", false), ("db", true)] {
-            cluster.snapshot.services.insert(tls(&format!("shop/{name}-tls")), service(name, headless));
+            cluster.snapshot.services.found_mut().insert(tls(&format!("shop/{name}-tls")), service(name, headless));
         }
         cluster.snapshot.complete(planner.wiring());
         cluster
@@ -122,25 +119,25 @@ impl<'c> Cluster<'c> {
         self.planner.plan(&Snapshot { taken_at: at, ..self.snapshot.clone() }, &Scope::All)
     }
 
-    /// Makes these writes. They may not break an edge that holds, unless they say so.
+    /// Does these writes. They must not break an edge that holds, unless they name it as a risk.
     pub(super) fn carry_out(&mut self, steps: &[Step]) {
         let held = self.holding();
         steps.iter().for_each(|step| self.snapshot.apply(step));
         self.snapshot.forget_unmentioned();
         assert_eq!(self.snapshot.check(self.planner.wiring()), Ok(()));
         let holding = self.holding();
-        // With consent, too.
+        // Edges with consent count as named.
         let announced = steps.iter().flat_map(|step| &step.risks).map(|risk| &risk.edge).collect::<BTreeSet<_>>();
         let broken = held.difference(&holding).find(|edge| !announced.contains(edge));
         let by = || steps.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(broken, None, "broken at {}:\n{:#?}\nby {:#?}", self.now(), self.broken(), by());
         if self.restarts && steps.iter().any(|step| !step.restarts.is_empty()) {
-            let rolls_at = self.now() + ROLLOUT.scaled(self.snapshot.settings.time_scale);
+            let rolls_at = self.now() + USUAL_ROLLOUT.scaled(self.snapshot.time_scale());
             self.rolls_at.get_or_insert(rolls_at);
         }
     }
 
-    /// Plans and writes until nothing is left to write at this instant; what that was.
+    /// Plans and writes until no step is left at this instant, and returns all steps.
     pub(super) fn settle(&mut self) -> Vec<Step> {
         let mut done = Vec::new();
         for _ in 0..10 {
@@ -154,12 +151,12 @@ impl<'c> Cluster<'c> {
         panic!("it never ends: {done:#?}");
     }
 
-    /// Goes on in time, writing whatever is due.
+    /// Advances the clock, and does all due writes.
     pub(super) fn go_to(&mut self, to: Timestamp) -> &mut Cluster<'c> {
         self.go_watching(to, |_, _| {})
     }
 
-    /// Goes on in time and shows every report before it is carried out; the last one is that of `to`.
+    /// Advances the clock, and shows every report before its writes are done; the last report is that of `to`.
     pub(super) fn go_watching(
         &mut self,
         to: Timestamp,
@@ -203,7 +200,7 @@ impl<'c> Cluster<'c> {
         }
     }
 
-    /// The instant at which static pods will have restarted.
+    /// Returns when static pods will have restarted.
     pub(super) fn rolls_at(&self) -> Option<Timestamp> {
         self.rolls_at
     }
@@ -211,12 +208,12 @@ impl<'c> Cluster<'c> {
     /// Restarts all static pods.
     pub(super) fn roll(&mut self) {
         self.rolls_at = None;
-        for node in self.snapshot.nodes.keys().cloned().collect::<Vec<_>>() {
+        for node in self.snapshot.nodes.found().keys().cloned().collect::<Vec<_>>() {
             self.roll_node(&node);
         }
     }
 
-    /// Restarts the static pods of a node: they hold what is there now.
+    /// Restarts the static pods of a node. They load the current content.
     pub(super) fn roll_node(&mut self, node: &str) {
         let (bundles, secrets) = self.read_at_restart(node);
         let since = self.now();
@@ -252,15 +249,15 @@ impl<'c> Cluster<'c> {
         (bundles, secrets)
     }
 
-    /// A control-plane node joins; its static pods do not run yet.
+    /// Adds a control-plane node; its static pods do not run yet.
     pub(super) fn join(&mut self, node: &str, address: &str) {
-        self.snapshot.nodes.insert(node.to_owned(), vec![address.parse().unwrap()]);
+        self.snapshot.nodes.found_mut().insert(node.to_owned(), vec![address.parse().unwrap()]);
         self.snapshot.complete(self.planner.wiring());
     }
 
-    /// A control-plane node leaves.
+    /// Removes a control-plane node.
     pub(super) fn leave(&mut self, node: &str) {
-        self.snapshot.nodes.remove(node);
+        self.snapshot.nodes.found_mut().remove(node);
         let held = self.snapshot.held_bundles.values_mut().chain(self.snapshot.held_secrets.values_mut());
         held.for_each(|held| held.retain(|held| held.by != node));
         self.snapshot.held_secrets.retain(|_, held| !held.is_empty());
@@ -270,12 +267,32 @@ impl<'c> Cluster<'c> {
         self.snapshot.settings.forced.insert(row.to_owned(), reason.to_owned());
     }
 
-    pub(super) fn request(&mut self, row: &str, reason: &str) {
-        self.snapshot.settings.requested.insert(row.to_owned(), reason.to_owned());
+    /// What the ServiceCA resource asks for, to be changed.
+    pub(super) fn service_ca(&mut self) -> &mut ServiceCaConfig {
+        if self.snapshot.service_ca == Observed::Absent {
+            self.snapshot.service_ca = Observed::Present(ServiceCaConfig::default());
+        }
+        match &mut self.snapshot.service_ca {
+            Observed::Present(config) => config,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The ServiceCA resource asks for a rotation.
+    pub(super) fn request(&mut self, reason: &str) {
+        self.service_ca().force_rotation_reason = Some(reason.to_owned());
+    }
+
+    /// The ServiceCA resource asks for another validity, in an emergency.
+    pub(super) fn ask_for_validity(&mut self, validity: SignedDuration) {
+        let config = self.service_ca();
+        config.validity_nanoseconds = Some(validity.as_nanos().try_into().unwrap());
+        config.emergency = true;
     }
 
     pub(super) fn delete_secret(&mut self, object: &str) {
         self.set_secret(object, Observed::Absent);
+        self.snapshot.deleted.insert(tls(object));
     }
 
     pub(super) fn delete_bundle(&mut self, object: &str) {
@@ -286,7 +303,7 @@ impl<'c> Cluster<'c> {
         *self.snapshot.secrets.get_mut(&tls(object)).unwrap_or_else(|| panic!("no {object}")) = state;
     }
 
-    /// Changes a Secret that is there.
+    /// Changes an existing Secret.
     pub(super) fn change_secret(&mut self, object: &str, change: impl FnOnce(&mut SecretState)) {
         let mut state = self.secret(object).clone();
         change(&mut state);
@@ -302,7 +319,7 @@ impl<'c> Cluster<'c> {
         self.snapshot.bundles[&ca(object)].present().unwrap_or_else(|| panic!("{object} is not there"))
     }
 
-    /// Whether a certificate was signed by what the signer is now.
+    /// Returns true if the leaf was signed by the current signer.
     pub(super) fn is_by(&self, leaf: &str, signer: &str) -> bool {
         self.secret(leaf).certificate.signed_by.as_ref() == Some(&self.secret(signer).certificate.subject)
     }
@@ -311,13 +328,13 @@ impl<'c> Cluster<'c> {
         verify(self.planner, &self.snapshot)
     }
 
-    /// The edges that hold now.
+    /// Returns the edges that hold now.
     fn holding(&self) -> BTreeSet<String> {
         let holds = |checked: &Checked| matches!(checked.state, State::Holds { .. });
         self.verify().into_iter().filter(holds).map(|checked| checked.edge).collect()
     }
 
-    /// The edges that do not hold now, and why.
+    /// Returns the edges that are broken now, and why.
     pub(super) fn broken(&self) -> Vec<String> {
         let broken = |checked: Checked| match checked.state {
             State::Broken(broken) => Some(format!("{}: {broken}", checked.edge)),
@@ -328,7 +345,7 @@ impl<'c> Cluster<'c> {
 }
 
 pub(super) fn service(name: &str, headless: bool) -> Service {
-    Service { name: name.to_owned(), headless, uid: format!("uid-of-{name}") }
+    Service { name: name.to_owned(), headless, uid: format!("uid-of-{name}"), ..Service::default() }
 }
 
 fn hold(held: &mut Vec<Held>, by: &str, since: Timestamp, members: Vec<CertificateId>) {
@@ -338,18 +355,18 @@ fn hold(held: &mut Vec<Held>, by: &str, since: Timestamp, members: Vec<Certifica
     held.sort_by(|one, other| one.by.cmp(&other.by));
 }
 
-/// What these steps issue.
+/// Returns the issues of these steps.
 pub(super) fn issues(steps: &[Step]) -> Vec<&Issue> {
     let actions = steps.iter().map(|step| &step.action);
     actions.filter_map(|action| if let Action::Issue(issue) = action { Some(issue.as_ref()) } else { None }).collect()
 }
 
-/// What these steps issue into this object.
+/// Returns the issue of this object in these steps.
 pub(super) fn issue_of<'s>(steps: &'s [Step], object: &str) -> Option<&'s Issue> {
     issues(steps).into_iter().find(|issue| issue.slot.object_text() == object)
 }
 
-/// The certificate with another life.
+/// Returns the Secret with another validity.
 pub(super) fn living(state: &SecretState, from: Timestamp, to: Timestamp) -> SecretState {
     let mut certificate = state.certificate.as_ref().clone();
     certificate.id = CertificateId(format!("{} from {from}", certificate.id).into());

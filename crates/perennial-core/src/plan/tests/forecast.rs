@@ -1,4 +1,4 @@
-//! What will happen, and when at the latest.
+//! The forecast: the time of each rotation, and the latest time.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use super::text::days;
 use crate::catalog::Custody;
 use crate::forecast::{Forecast, forecast};
 use crate::inventory::inventory;
-use crate::rules::Observed;
-use crate::snapshot::Slot;
+use crate::snapshot::{Observed, Slot};
 
 fn words(forecast: &Forecast) -> String {
     let mut text = String::new();
@@ -28,7 +27,7 @@ fn words(forecast: &Forecast) -> String {
 }
 
 #[test]
-fn each_rotation_has_its_cause_its_latest_instant_and_its_restarts() {
+fn each_forecast_rotation_has_a_reason_a_latest_time_and_its_restarts() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(5));
     expect![[r#"
@@ -60,7 +59,7 @@ fn each_rotation_has_its_cause_its_latest_instant_and_its_restarts() {
 }
 
 #[test]
-fn a_forecast_is_what_then_happens() {
+fn a_forecast_matches_the_later_rotations() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(280));
     let foreseen = forecast(builtin(), &cluster.snapshot, day(330));
@@ -77,7 +76,7 @@ fn a_forecast_is_what_then_happens() {
 }
 
 #[test]
-fn what_the_installation_left_and_nobody_renews_is_listed_with_its_end() {
+fn a_forecast_lists_the_expiry_of_installation_certificates_that_are_not_renewed() {
     let mut cluster = Cluster::installed();
     cluster.go_to(day(5));
     let slot = Slot::file("day1/admin-kubeconfig-client");
@@ -87,7 +86,7 @@ fn what_the_installation_left_and_nobody_renews_is_listed_with_its_end() {
     let endings = |to| forecast(builtin(), &cluster.snapshot, to).endings.iter().map(|it| it.row).collect::<Vec<_>>();
     assert_eq!(endings(day(8)), [""; 0]);
     assert_eq!(endings(day(9)), ["day1/admin-kubeconfig-client"]);
-    // The signers whose keys nobody here has.
+    // The signers whose keys are outside the cluster.
     let found = forecast(builtin(), &cluster.snapshot, day(3651)).endings;
     let signers: Vec<(&str, Option<Custody>)> =
         found.iter().filter(|it| it.custody.is_some()).map(|it| (it.row, it.custody)).collect();
@@ -102,7 +101,7 @@ fn what_the_installation_left_and_nobody_renews_is_listed_with_its_end() {
 }
 
 #[test]
-fn what_waits_at_the_end_is_said() {
+fn a_forecast_lists_what_still_waits_at_its_end() {
     let mut cluster = Cluster::made();
     cluster
         .go_to(day(5))
@@ -118,12 +117,12 @@ fn what_waits_at_the_end_is_said() {
     );
 }
 
-/// What the inventory says of the next rotation of a certificate is what the planner does, also for what waits.
+/// The next rotation in the inventory is the one that the planner does, also for a certificate that waits.
 #[test]
-fn the_next_rotation_that_is_listed_is_the_one_that_happens() {
+fn the_inventorys_next_rotation_is_the_one_that_happens() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(5));
-    // Without its key, nothing leads from the service CA to the next one: Services wait for their clients.
+    // Without the key, no cross-certificate leads from the service CA to the next one: Services wait for their clients.
     for lost in [None, Some("openshift-service-ca/signing-key")] {
         lost.into_iter().for_each(|signer| cluster.delete_secret(signer));
         cluster.settle();

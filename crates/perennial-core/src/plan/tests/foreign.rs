@@ -1,4 +1,4 @@
-//! Bundles of somebody else, nodes and Services that come and go.
+//! Bundles of other writers, and nodes and Services that are added and removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use jiff::Timestamp;
 
 use super::fixture::{Cluster, ca, day, issues, living, service, tls};
 use super::text::{days, steps, text, waiting};
-use crate::rules::{BundleState, Mode, Observed};
+use crate::snapshot::{BundleState, Mode, Observed};
 use crate::spec::Validity;
 use crate::trust::{CertificateFacts, CertificateId, KeyId, PathLength, Principal};
 
 const THEIRS: &str = "openshift-kube-apiserver/user-client-ca";
 const OURS: &str = "openshift-kube-apiserver/client-ca";
 
-/// Somebody's own CAs for clients, as they are put into their ConfigMap.
+/// Writes an administrator's own client CAs to their ConfigMap.
 fn bring(cluster: &mut Cluster<'_>, names: &[&str]) {
     let mut members = Vec::new();
     for name in names {
@@ -43,7 +43,7 @@ fn theirs(cluster: &Cluster<'_>) -> Vec<String> {
 }
 
 #[test]
-fn what_somebody_brings_is_trusted_and_what_they_take_back_is_not() {
+fn a_foreign_ca_is_trusted_while_its_bundle_contains_it() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     bring(&mut cluster, &["acme", "initech"]);
@@ -57,7 +57,7 @@ fn what_somebody_brings_is_trusted_and_what_they_take_back_is_not() {
 }
 
 #[test]
-fn what_cannot_be_read_any_more_is_not_taken_back() {
+fn an_unreadable_foreign_bundle_removes_no_ca() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     bring(&mut cluster, &["acme", "initech"]);
@@ -75,8 +75,8 @@ fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
     cluster.go_to(day(2));
     let signer = "openshift-etcd/etcd-signer";
     let before = cluster.secret(signer).certificate.id.clone();
-    let wanted = crate::snapshot::Service { name: "greedy".to_owned(), headless: false, uid: String::new() };
-    cluster.snapshot.services.insert(tls(signer), wanted);
+    let wanted = crate::snapshot::Service { name: "greedy".to_owned(), ..crate::snapshot::Service::default() };
+    cluster.snapshot.services.found_mut().insert(tls(signer), wanted);
     let report = cluster.plan();
     assert_eq!(issues(&report.steps).len(), 0);
     assert!(waiting(&report).contains("etcd-signer is writing openshift-etcd/etcd-signer"), "{}", waiting(&report));
@@ -84,8 +84,8 @@ fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
     assert_eq!(cluster.secret(signer).certificate.id, before);
 }
 
-/// Somebody has replaced a certificate by one of their own, recovery leaves that alone until it ends, and their CA is
-/// taken back.
+/// Returns a cluster in which an administrator has replaced a certificate by one of another CA and has then removed that CA. Recovery
+/// leaves the certificate until it expires.
 fn taken_back(certificate_until: Timestamp, ca_until: Timestamp) -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
@@ -104,15 +104,15 @@ fn taken_back(certificate_until: Timestamp, ca_until: Timestamp) -> Cluster<'sta
 }
 
 #[test]
-fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
+fn a_removed_foreign_ca_stays_while_a_certificate_needs_it() {
     let mut cluster = taken_back(day(10), day(50));
     let report = cluster.plan();
     assert_eq!(steps(&report.steps), "");
     expect![[r#"
         wait openshift-kube-apiserver/client-ca: until day 10+00:00:01, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
     "#]].assert_eq(&waiting(&report));
-    // That the edge ends with the certificate becomes a risk shortly before, and that is looked at.
-    super::look::check_looks(&mut cluster.clone(), day(11), false);
+    // Shortly before the certificate expires, the edge becomes a risk, and the planner runs then.
+    super::next_look::check_looks(&mut cluster.clone(), day(11), false);
     cluster.go_to(day(10));
     let report = cluster.plan();
     let [risk] = &report.risks[..] else { panic!("{}", text(&report)) };
@@ -124,7 +124,7 @@ fn what_is_taken_back_stays_as_long_as_somebody_needs_it() {
 }
 
 #[test]
-fn what_is_needed_without_an_end_stays_until_something_changes() {
+fn a_removed_foreign_ca_that_a_certificate_needs_without_end_stays_until_a_change() {
     let report = taken_back(Timestamp::MAX, Timestamp::MAX).plan();
     expect![[r#"
         wait openshift-kube-apiserver/client-ca: until something changes, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
@@ -132,7 +132,7 @@ fn what_is_needed_without_an_end_stays_until_something_changes() {
 }
 
 #[test]
-fn a_source_that_vanishes_takes_nothing_back() {
+fn a_deleted_foreign_bundle_removes_no_ca() {
     for found in [Observed::Absent, Observed::Unreadable { why: "no PEM".to_owned() }] {
         let mut cluster = Cluster::made();
         cluster.go_to(day(2));
@@ -145,7 +145,7 @@ fn a_source_that_vanishes_takes_nothing_back() {
 }
 
 #[test]
-fn what_somebody_brought_goes_when_it_has_expired() {
+fn an_expired_foreign_ca_is_removed() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     bring(&mut cluster, &["acme"]);
@@ -158,21 +158,21 @@ fn what_somebody_brought_goes_when_it_has_expired() {
 }
 
 #[test]
-fn a_service_that_asks_gets_its_certificate_and_one_that_goes_disturbs_nobody() {
+fn a_new_service_gets_a_certificate_and_a_deleted_service_affects_no_other() {
     let mut cluster = Cluster::made();
-    cluster.go_to(day(2)).snapshot.services.insert(tls("shop/new-tls"), service("new", false));
+    cluster.go_to(day(2)).snapshot.services.found_mut().insert(tls("shop/new-tls"), service("new", false));
     cluster.snapshot.complete(cluster.planner.wiring());
     let done = cluster.settle();
     assert_eq!(issues(&done).iter().map(|issue| issue.slot.object_text()).collect::<Vec<_>>(), ["shop/new-tls"]);
     assert_eq!(done.len(), 1);
-    cluster.snapshot.services.remove(&tls("shop/web-tls"));
+    cluster.snapshot.services.found_mut().remove(&tls("shop/web-tls"));
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
 #[test]
 fn a_node_whose_address_changes_gets_other_certificates() {
     let mut cluster = Cluster::made();
-    cluster.go_to(day(2)).snapshot.nodes.insert("m1".to_owned(), vec!["10.0.9.9".parse().unwrap()]);
+    cluster.go_to(day(2)).snapshot.nodes.found_mut().insert("m1".to_owned(), vec!["10.0.9.9".parse().unwrap()]);
     let done = cluster.settle();
     let objects: Vec<&str> = issues(&done).iter().map(|issue| issue.slot.object_text()).collect();
     assert_eq!(

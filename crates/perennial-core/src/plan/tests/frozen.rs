@@ -1,4 +1,4 @@
-//! What somebody wants left as it is, while what rests on it goes on.
+//! Frozen rows and bundles, which Perennial does not write, while everything that depends on them continues.
 
 use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues, tls};
 use super::text::{steps, waiting};
@@ -10,7 +10,7 @@ const COPY: &str = "openshift-config-managed/service-ca";
 const WEB: &str = "shop/web-tls";
 
 fn frozen(mut cluster: Cluster<'_>) -> Cluster<'_> {
-    cluster.snapshot.settings.frozen = [service_ca::ROW, service_ca::BUNDLE].map(str::to_owned).into();
+    cluster.service_ca().management_state = Some("Unmanaged".to_owned());
     cluster
 }
 
@@ -21,7 +21,7 @@ fn settled() -> Cluster<'static> {
 }
 
 #[test]
-fn a_frozen_signer_and_bundle_are_not_written_and_certificates_are() {
+fn a_frozen_signer_and_bundle_are_not_written_but_leaves_are() {
     let mut cluster = settled();
     cluster.force(service_ca::ROW, "test");
     cluster.delete_bundle(COPY);
@@ -40,9 +40,9 @@ fn a_frozen_signer_and_bundle_are_not_written_and_certificates_are() {
     assert_eq!(waiting(&cluster.plan()), "");
 }
 
-/// It is past its time, and certificates still come from it, until it ends.
+/// The signer is past its refresh and still signs, until it expires.
 #[test]
-fn a_frozen_signer_signs_until_it_ends() {
+fn a_frozen_signer_signs_until_it_expires() {
     let mut cluster = frozen(settled());
     let signer = cluster.secret(SIGNER).certificate.clone();
     let last = signer.validity.not_after - HOUR * 24;
@@ -52,7 +52,7 @@ fn a_frozen_signer_signs_until_it_ends() {
     assert_eq!(issues(&made).len(), 1, "{}", steps(&made));
     assert_eq!(cluster.secret(WEB).certificate.validity.not_after, signer.validity.not_after);
     assert_eq!(cluster.secret(SIGNER).certificate.id, signer.id);
-    // What is over signs nothing, and is not replaced.
+    // An expired signer signs nothing, and is not replaced.
     cluster.go_to(signer.validity.not_after + HOUR);
     cluster.delete_secret(WEB);
     let made = cluster.settle();
@@ -60,12 +60,12 @@ fn a_frozen_signer_signs_until_it_ends() {
     assert!(waiting(&cluster.plan()).contains(&format!("wait {WEB}")), "{}", waiting(&cluster.plan()));
 }
 
-/// Nobody can come to another one, so nothing is made again and again.
+/// No other signer can replace it, so the planner does not re-issue in a loop.
 #[test]
 fn a_frozen_signer_that_is_distrusted_stays() {
     let mut cluster = frozen(settled());
     let (signer, now) = (cluster.secret(SIGNER).certificate.clone(), cluster.now());
-    cluster.snapshot.settings.distrusted.insert(signer.subject.key.clone(), now);
+    cluster.snapshot.distrusted.insert(signer.subject.key.clone(), now);
     let made = cluster.settle();
     assert_eq!(issues(&made).len(), 0, "{}", steps(&made));
     assert_eq!(cluster.bundle(BUNDLE).members, std::slice::from_ref(&signer.id));

@@ -1,12 +1,12 @@
-//! What stands between a wish and a write, apart from trust.
+//! What delays a due write, except trust: maintenance windows, other operators, consent, the circuit breaker.
 
 use expect_test::expect;
 
 use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, living, tls};
 use super::text::{days, pending, steps, text, waiting};
 use crate::catalog::Day;
-use crate::rules::{Observed, Reason, Waiting};
-use crate::snapshot::Window;
+use crate::rules::{Reason, Waiting};
+use crate::snapshot::{Observed, Window};
 
 const KUBELET_CLIENT: &str = "openshift-kube-apiserver/kubelet-client";
 const AGGREGATOR_CLIENT: &str = "openshift-kube-apiserver/aggregator-client";
@@ -41,7 +41,7 @@ fn a_reason_is_remembered_through_later_rotations() {
 }
 
 #[test]
-fn every_row_can_be_forced_and_nobody_notices() {
+fn a_forced_rotation_of_any_row_breaks_no_edge() {
     let mut settled = Cluster::made();
     settled.go_to(day(10));
     let rows: Vec<&str> =
@@ -61,7 +61,7 @@ fn every_row_can_be_forced_and_nobody_notices() {
     assert_eq!((&cluster.ended, &cluster.broken()), (&Vec::new(), &Vec::new()));
 }
 
-/// Restarts are welcome from Sunday 22:00 for two hours. Day 0 is a Thursday.
+/// Returns a cluster whose maintenance window opens on Sunday 22:00 for two hours. Day 0 is a Thursday.
 fn with_window() -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(1)).snapshot.settings.windows.push(Window { from_minute: (6 * 24 + 22) * 60, minutes: 120 });
@@ -69,7 +69,7 @@ fn with_window() -> Cluster<'static> {
 }
 
 #[test]
-fn what_restarts_something_waits_for_the_window_and_the_rest_does_not() {
+fn only_a_write_that_restarts_static_pods_waits_for_the_window() {
     let cluster = with_window();
     let report = cluster.plan_at(day(15)); // a Friday
     let waits = report.waiting.iter().find(|it| it.slot == tls(KUBELET_CLIENT)).unwrap();
@@ -87,9 +87,9 @@ fn what_restarts_something_waits_for_the_window_and_the_rest_does_not() {
 }
 
 #[test]
-fn what_is_urgent_waits_for_no_window() {
+fn an_urgent_write_does_not_wait_for_the_window() {
     let cluster = with_window();
-    // The next window after 80 % is too late.
+    // The next window after 80% of the validity is too late.
     let reason =
         |cluster: &Cluster<'_>, at| issue_of(&cluster.plan_at(at).steps, KUBELET_CLIENT).map(|it| it.reason.clone());
     assert_eq!(reason(&cluster, day(23)), Some(Reason::PastRefresh { since: day(15) }));
@@ -102,16 +102,16 @@ fn what_is_urgent_waits_for_no_window() {
 }
 
 #[test]
-fn a_window_at_four_fifths_of_a_life_is_too_late() {
+fn a_window_at_eighty_percent_of_the_validity_is_too_late() {
     let mut cluster = Cluster::made();
-    // It opens on Sundays at noon, the instant at which four fifths of the month are over on day 24.
+    // It opens on Sundays at noon, the instant at which four fifths of the month have passed on day 24.
     cluster.go_to(day(1)).snapshot.settings.windows.push(Window { from_minute: (6 * 24 + 12) * 60, minutes: 60 });
     let is_issued = |at| issue_of(&cluster.plan_at(at).steps, KUBELET_CLIENT).is_some();
     assert_eq!([day(16), day(17), day(18)].map(is_issued), [false, true, true]);
 }
 
 #[test]
-fn what_somebody_else_writes_is_not_touched() {
+fn a_component_of_another_operator_is_not_written() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     cluster.snapshot.other_writers.insert(tls("openshift-etcd/etcd-signer"), "etcd-operator".to_owned());
@@ -119,7 +119,7 @@ fn what_somebody_else_writes_is_not_touched() {
     cluster.delete_bundle("openshift-etcd/etcd-ca-bundle");
     cluster.delete_secret(KUBELET_CLIENT);
     let report = cluster.plan();
-    // Another component goes on.
+    // Another component continues.
     let [issue] = issues(&report.steps)[..] else { panic!("{}", text(&report)) };
     assert_eq!(issue.row, "kubelet-client");
     assert!(report.steps.iter().all(|step| !step.object.starts_with("openshift-etcd")), "{}", text(&report));
@@ -128,19 +128,19 @@ fn what_somebody_else_writes_is_not_touched() {
     assert!(report.waiting.iter().all(|it| it.waiting == expected), "{}", waiting(&report));
     let waits = |object: &str| report.waiting.iter().any(|it| it.slot.object_text() == object);
     assert!(waits("openshift-etcd/etcd-peer-m0") && waits("openshift-etcd/etcd-ca-bundle"), "{}", waiting(&report));
-    // Handed over, it is ours.
+    // After it is taken over, Perennial manages it.
     cluster.snapshot.settings.taken_over.insert("etcd".to_owned());
     let report = cluster.plan();
     assert_eq!(report.waiting, Vec::new());
     assert!(issue_of(&report.steps, "openshift-etcd/etcd-peer-m0").is_some());
-    // And when the other writer is gone as well.
+    // The same after the other operator stops writing.
     cluster.snapshot.settings.taken_over.clear();
     cluster.snapshot.other_writers.clear();
     assert_eq!(cluster.plan().steps, report.steps);
 }
 
 #[test]
-fn what_several_others_write_is_not_touched() {
+fn components_of_several_other_operators_are_not_written() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     for object in ["openshift-etcd/etcd-signer", "openshift-service-ca/signing-key"] {
@@ -154,7 +154,7 @@ fn what_several_others_write_is_not_touched() {
 const LB_SIGNER: &str = "openshift-kube-apiserver-operator/loadbalancer-serving-signer";
 const LB: &str = "openshift-kube-apiserver/external-loadbalancer-serving-certkey";
 
-/// The key of the signer that kubeconfigs in people's homes know is lost.
+/// Returns a cluster in which the key of the signer in users' kubeconfigs is lost.
 fn without_the_lb_key() -> Cluster<'static> {
     let mut cluster = Cluster::installed();
     cluster.go_to(day(5));
@@ -165,7 +165,7 @@ fn without_the_lb_key() -> Cluster<'static> {
 }
 
 #[test]
-fn who_can_never_learn_of_a_new_signer_is_waited_for_as_long_as_possible() {
+fn a_rotation_waits_as_long_as_possible_for_a_verifier_that_never_reloads() {
     let mut cluster = without_the_lb_key();
     cluster.go_to(day(20));
     let report = cluster.plan();
@@ -182,13 +182,13 @@ fn who_can_never_learn_of_a_new_signer_is_waited_for_as_long_as_possible() {
             issued.get_or_insert(cluster.now());
         }
     });
-    // The last tenth of its life is for mishaps.
+    // The last tenth of its validity is the reserve.
     let left = issued.unwrap().duration_until(end);
     assert_eq!(left.as_hours(), 72, "{}", days(&issued.unwrap().to_string()));
 }
 
 #[test]
-fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
+fn with_consent_a_rotation_does_not_wait_for_a_verifier_that_never_reloads() {
     let mut cluster = without_the_lb_key();
     let consent = "kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver";
     cluster.snapshot.settings.consent.insert(consent.to_owned());
@@ -198,7 +198,7 @@ fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
         named.extend(steps.map(|step| (step.consented.clone(), step.risks.clone())));
     });
     assert!(cluster.is_by(LB, LB_SIGNER));
-    // The step that breaks it says so, and why; what only stays broken is not broken again.
+    // The step that breaks the edge names it with the reason; an edge that stays broken is not named again.
     let [(consented, risks)] = &named[..] else { panic!("{named:?}") };
     assert_eq!(consented.iter().collect::<Vec<_>>(), [consent]);
     let [risk] = &risks[..] else { panic!("{risks:?}") };
@@ -210,7 +210,7 @@ fn who_can_never_learn_of_a_new_signer_is_not_waited_for_with_consent() {
 }
 
 #[test]
-fn a_rollout_is_waited_for_as_long_as_a_new_certificate_can_be_read_before_the_old_one_ends() {
+fn a_write_waits_for_a_rollout_as_long_as_the_new_certificate_can_be_loaded_in_time() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(10)).restarts = false;
     cluster.force("localhost-serving-signer", "test");
@@ -218,17 +218,17 @@ fn a_rollout_is_waited_for_as_long_as_a_new_certificate_can_be_read_before_the_o
     let report = cluster.plan();
     let waits = report.waiting.iter().find(|it| it.name == "localhost-serving-cert-certkey").unwrap();
     assert!(matches!(waits.waiting, Waiting::Rollout { .. }), "{}", text(&report));
-    // It ends on day 30. Ten minutes are for its reader, five for clocks that differ, and ten until somebody looks.
+    // It expires on day 30. Ten minutes are for its reader, five for different clocks, and ten for the next pass.
     assert_eq!(waits.waiting.until(), Some(day(30) - 25 * MINUTE));
 }
 
 #[test]
-fn what_cannot_be_put_off_names_everybody_whom_it_breaks_later() {
+fn a_write_at_its_deadline_reports_every_edge_that_it_breaks_later() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).force("aggregator-client-signer", "test");
     cluster.settle();
     cluster.pass_to(day(28)); // the last tenth of the certificate's life
-    // The new signer ends in ten minutes, and the circuit breaker does not let it be made again.
+    // The new signer expires in ten minutes, and the circuit breaker prevents its re-issue.
     cluster.change_secret("openshift-kube-apiserver-operator/aggregator-client-signer", |state| {
         *state = living(state, day(3), day(28) + 10 * MINUTE);
         state.issues = vec![day(28) - MINUTE; 5];
@@ -257,7 +257,7 @@ fn consent_that_is_not_needed_breaks_nothing() {
 }
 
 #[test]
-fn the_circuit_breaker_opens_after_five_issues_in_an_hour_and_is_tried_again() {
+fn the_circuit_breaker_opens_after_five_issues_in_an_hour_and_retries_later() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     let spoil = |cluster: &mut Cluster<'_>| {
@@ -275,7 +275,7 @@ fn the_circuit_breaker_opens_after_five_issues_in_an_hour_and_is_tried_again() {
         wait openshift-kube-apiserver/aggregator-client (missing issuer name): circuit breaker: issued 5 times since day 2, not again before day 2+01:00
         look again day 2+01:00
     "#]].assert_eq(&text(&report));
-    // Others are not held up.
+    // Others are not delayed.
     let mut other = cluster.clone();
     other.delete_secret(KUBELET_CLIENT);
     assert_eq!(issues(&other.settle()).len(), 1);
@@ -286,7 +286,7 @@ fn the_circuit_breaker_opens_after_five_issues_in_an_hour_and_is_tried_again() {
 }
 
 #[test]
-fn no_more_are_in_the_making_than_allowed() {
+fn at_most_the_allowed_number_of_certificates_is_in_rotation() {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.settings.in_flight = 7;
     let mut passes = 0;
@@ -315,13 +315,13 @@ fn without_a_signer_no_bundle_is_written() {
 }
 
 #[test]
-fn the_circuit_breaker_remembers_what_was_deleted() {
+fn the_circuit_breaker_counts_issues_of_a_deleted_secret() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     let delete = |cluster: &mut Cluster<'_>| {
         let (issued, place) = (cluster.secret(AGGREGATOR_CLIENT).issues.clone(), tls(AGGREGATOR_CLIENT));
         cluster.delete_secret(AGGREGATOR_CLIENT);
-        // Whoever watches has seen when it was issued.
+        // The operator has recorded when it was issued.
         cluster.snapshot.lost_issues.insert(place, issued);
         issues(&cluster.settle()).len()
     };

@@ -1,4 +1,4 @@
-//! What is lost comes back without breaking anything: deleted bundles, deleted signers.
+//! Lost bundles and signers are restored without breaking an edge.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,7 +9,8 @@ use super::fixture::{Cluster, HOUR, ca, day, issue_of, issues, tls};
 use super::text::{days, steps, text, waiting};
 use crate::catalog::{BundleInput, Day, Instance};
 use crate::plan::{Action, CopyItem, Step};
-use crate::rules::{Observed, Reason};
+use crate::rules::Reason;
+use crate::snapshot::Observed;
 
 const SIGNER: &str = "openshift-kube-apiserver-operator/aggregator-client-signer";
 const LEAF: &str = "openshift-kube-apiserver/aggregator-client";
@@ -17,7 +18,7 @@ const BUNDLE: &str = "openshift-config-managed/kube-apiserver-aggregator-client-
 const COPIES: [&str; 2] =
     ["openshift-kube-apiserver/aggregator-client-ca", "openshift-kube-controller-manager/aggregator-client-ca"];
 
-/// The signer was rotated on day 292, and its certificate is still by the old one.
+/// Returns a cluster whose signer was rotated on day 292, with a leaf that is still by the old one.
 fn rotated() -> Cluster<'static> {
     static ROTATED: LazyLock<Cluster<'static>> = LazyLock::new(|| {
         let mut cluster = Cluster::made();
@@ -33,12 +34,12 @@ fn members(cluster: &Cluster<'_>, bundle: &str) -> String {
     days(&ids.join(", "))
 }
 
-/// X05: the original re-issues the certificates of older signers at once; here those signers are trusted again.
+/// The original operator re-issues the leaves of older signers at once; Perennial trusts those signers again.
 #[test]
-fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need() {
+fn a_deleted_bundle_is_rebuilt_from_its_signer_and_the_signers_of_valid_leaves() {
     let mut cluster = rotated();
     let before = members(&cluster, BUNDLE);
-    // Gone everywhere: what the signer was before says what certificates still need.
+    // Without any copy of the bundle, the signer's history tells which CAs leaves still need.
     [BUNDLE].iter().chain(&COPIES).for_each(|bundle| cluster.delete_bundle(bundle));
     let report = cluster.plan();
     expect![[r#"
@@ -49,7 +50,7 @@ fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need()
     "#]].assert_eq(&text(&report));
     cluster.settle();
     assert_eq!(members(&cluster, BUNDLE), before);
-    // The certificate follows the signer in its own time, and what nobody needs any more ends.
+    // The leaf is re-issued at its own refresh, and the bundle drops CAs that no leaf needs.
     let mut followed = None;
     cluster.go_watching(day(370), |cluster, _| {
         if cluster.is_by(LEAF, SIGNER) {
@@ -60,9 +61,9 @@ fn a_deleted_bundle_is_rebuilt_from_the_signer_and_what_live_certificates_need()
     assert_eq!(cluster.bundle(BUNDLE).members, [cluster.secret(SIGNER).certificate.id.clone()]);
 }
 
-/// X05, where the older signer is known nowhere.
+/// The older signer is unknown.
 #[test]
-fn a_certificate_whose_signer_is_known_nowhere_follows_a_rebuilt_bundle_at_once() {
+fn a_leaf_of_an_unknown_signer_is_reissued_at_once_after_its_bundle_is_rebuilt() {
     let mut cluster = rotated();
     [BUNDLE].iter().chain(&COPIES).for_each(|bundle| cluster.delete_bundle(bundle));
     cluster.change_secret(SIGNER, |signer| signer.superseded.clear());
@@ -72,7 +73,7 @@ fn a_certificate_whose_signer_is_known_nowhere_follows_a_rebuilt_bundle_at_once(
 }
 
 #[test]
-fn every_bundle_alone_comes_back_with_all_that_it_had() {
+fn every_deleted_bundle_is_restored_with_all_its_members() {
     let cluster = rotated();
     for bundle in cluster.planner.wiring().catalog.bundles.iter().filter(|it| it.day == Day::Two) {
         let home = cluster.planner.wiring().bundle(bundle.id).unwrap().home.clone();
@@ -88,7 +89,7 @@ fn every_bundle_alone_comes_back_with_all_that_it_had() {
 }
 
 #[test]
-fn every_secret_alone_comes_back() {
+fn every_deleted_secret_is_restored() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(4));
     for home in cluster.snapshot.secrets.keys().filter(|slot| !slot.is_file()) {
@@ -102,9 +103,8 @@ fn every_secret_alone_comes_back() {
     }
 }
 
-/// X06.
 #[test]
-fn a_deleted_signer_leaves_its_certificates_and_its_place_in_the_bundle() {
+fn a_deleted_signer_stays_in_the_bundle_and_its_leaves_stay() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
     let old = cluster.secret(SIGNER).certificate.clone();
@@ -125,7 +125,7 @@ fn a_deleted_signer_leaves_its_certificates_and_its_place_in_the_bundle() {
 }
 
 #[test]
-fn certificates_that_follow_at_once_follow_a_deleted_signer_when_their_verifiers_have_the_bundle() {
+fn leaves_follow_a_new_signer_when_their_verifiers_have_the_bundle() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).restarts = false;
     let signer = "openshift-etcd/etcd-signer";
@@ -142,9 +142,9 @@ fn certificates_that_follow_at_once_follow_a_deleted_signer_when_their_verifiers
     assert!(cluster.is_by("openshift-etcd/etcd-peer-m0", signer));
 }
 
-/// S05, X07: the original stops at corrupt data; here it heals.
+/// The original operator stops at corrupt data; Perennial repairs it.
 #[test]
-fn an_unusable_signer_heals_and_nobody_notices() {
+fn an_unusable_signer_is_replaced_without_breaking_an_edge() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
     cluster.snapshot.secrets.insert(tls(SIGNER), Observed::Unreadable { why: "tls.crt is empty".to_owned() });
@@ -155,9 +155,9 @@ fn an_unusable_signer_heals_and_nobody_notices() {
     assert_eq!(cluster.ended, Vec::<String>::new());
 }
 
-/// X07: the original stops at a damaged bundle; here it heals.
+/// The original operator stops at a damaged bundle; Perennial repairs it.
 #[test]
-fn a_damaged_bundle_keeps_what_can_be_read_and_gets_back_what_is_needed() {
+fn a_damaged_bundle_keeps_its_readable_members_and_regains_the_needed_ones() {
     let mut cluster = rotated();
     let before = members(&cluster, BUNDLE);
     let Observed::Present(state) = cluster.snapshot.bundles.get_mut(&ca(BUNDLE)).unwrap() else { panic!() };
@@ -168,7 +168,7 @@ fn a_damaged_bundle_keeps_what_can_be_read_and_gets_back_what_is_needed() {
 }
 
 #[test]
-fn a_signer_that_is_lost_with_its_bundle_is_missed_by_nobody() {
+fn losing_a_signer_with_its_bundle_breaks_no_edge() {
     let mut settled = Cluster::made();
     settled.go_to(day(4));
     let catalog = settled.planner.wiring().catalog;
@@ -187,7 +187,7 @@ fn a_signer_that_is_lost_with_its_bundle_is_missed_by_nobody() {
 }
 
 #[test]
-fn a_deleted_bundle_gets_back_what_only_its_copies_know() {
+fn a_deleted_bundle_regains_members_from_its_copies() {
     let mut cluster = rotated();
     let before = members(&cluster, BUNDLE);
     cluster.delete_bundle(BUNDLE);
@@ -197,25 +197,25 @@ fn a_deleted_bundle_gets_back_what_only_its_copies_know() {
 }
 
 #[test]
-fn what_a_static_pod_was_seen_to_present_is_not_given_up_with_its_secret() {
+fn a_certificate_that_a_static_pod_presents_counts_after_its_secret_is_deleted() {
     let leaf = "openshift-kube-apiserver/kubelet-client";
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).restarts = false;
     cluster.force("kube-apiserver-to-kubelet-signer", "test");
     cluster.settle();
     cluster.delete_secret(leaf);
-    // Kubelets read the new signer within a quarter of an hour. Until then they accept what runs, and would not the new one.
+    // Kubelets load the new signer within a quarter of an hour. Until then they accept the running certificate, but not a new one.
     expect![[r#"
         wait openshift-kube-apiserver/kubelet-client (secret doesn't exist): until day 3+00:15, lest it break: kubelet accepts kubelet-client of kube-apiserver
     "#]]
     .assert_eq(&waiting(&cluster.plan()));
-    // Static pods are watched: what nobody was seen to hold, nobody holds.
+    // Static pods are observed: a version that no pod was observed to hold is not in use.
     cluster.snapshot.held_secrets.clear();
     assert!(issue_of(&cluster.plan().steps, leaf).is_some());
 }
 
 #[test]
-fn whoever_reads_again_may_present_anything_by_an_earlier_signer_under_all_its_names() {
+fn a_reloading_process_may_present_any_leaf_of_an_earlier_signer() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).restarts = false;
     cluster.force("localhost-serving-signer", "test");
@@ -227,7 +227,7 @@ fn whoever_reads_again_may_present_anything_by_an_earlier_signer_under_all_its_n
 }
 
 #[test]
-fn what_cannot_be_read_of_a_bundle_is_not_repeated() {
+fn unreadable_parts_of_a_bundle_are_not_copied() {
     let mut cluster = rotated();
     let Observed::Present(state) = cluster.snapshot.bundles.get_mut(&ca(BUNDLE)).unwrap() else { panic!() };
     state.damage.push("block 2 is no certificate".to_owned());

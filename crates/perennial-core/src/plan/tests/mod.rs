@@ -1,7 +1,8 @@
-//! The planner on whole snapshots: scenarios in words, with days for instants. Day 0 is noon of an arbitrary day.
+//! Tests of the planner on whole snapshots. Scenarios are text, and instants are days: day 0 is noon of an arbitrary day.
 
 mod broken;
 mod campaign;
+mod clocks;
 mod crash;
 mod cross;
 mod distrust;
@@ -12,20 +13,21 @@ mod forecast;
 mod foreign;
 mod frozen;
 mod gates;
-mod look;
 mod lost;
 mod new;
+mod next_look;
 mod obstacles;
 mod outage;
 mod policy;
 mod promotion;
+mod random_faults;
 mod recovery;
 mod relayed;
+mod reloads;
 mod rows;
 mod scope;
 mod text;
 mod totality;
-mod trouble;
 mod verify;
 mod versions;
 mod writes;

@@ -1,4 +1,4 @@
-//! Objects that cannot be written, and objects that cannot be read: the rest goes on, and nothing breaks.
+//! Objects that cannot be written or read: everything else continues, and no edge breaks.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use jiff::Timestamp;
 
 use super::fixture::{Cluster, HOUR, MINUTE, builtin, ca, day, issues, tls};
 use super::text::{steps, waiting};
+use crate::catalog::index::{copy_slot, instances};
 use crate::catalog::{Bundle, Day, Instance, Row};
 use crate::plan::{Pending, Report, Scope};
-use crate::rules::{Observed, Waiting};
-use crate::snapshot::{Slot, Snapshot};
-use crate::wiring::{copy_slot, instances};
+use crate::rules::Waiting;
+use crate::snapshot::{Observed, Slot, Snapshot};
 
 const KUBELET_SIGNER: &str = "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-signer";
 const KUBELET_CLIENT: &str = "openshift-kube-apiserver/kubelet-client";
 const KUBELET_CA: &str = "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca";
 
-/// A pass in which writes of these objects fail: what fails is not tried again, and everything is looked at anew.
+/// Runs a pass in which writes of these objects fail. A failed write is not retried, and the cluster is observed again.
 fn pass(cluster: &mut Cluster<'_>, fails: impl Fn(&str) -> bool) -> (BTreeSet<String>, Report) {
     let mut tried = BTreeSet::new();
     for _ in 0..200 {
@@ -39,7 +39,7 @@ fn pass(cluster: &mut Cluster<'_>, fails: impl Fn(&str) -> bool) -> (BTreeSet<St
     panic!("it never ends");
 }
 
-/// Every object of a cluster.
+/// Returns every object of a cluster.
 fn objects(cluster: &Cluster<'_>) -> BTreeSet<String> {
     let slots = cluster.snapshot.secrets.keys().chain(cluster.snapshot.bundles.keys());
     slots.filter(|slot| !slot.is_file()).map(|slot| slot.object_text().to_owned()).collect()
@@ -51,7 +51,7 @@ fn is_there(cluster: &Cluster<'_>, slot: &Slot) -> bool {
     secret || snapshot.bundles.get(slot).is_some_and(|it| it.present().is_some())
 }
 
-/// The signers at the top of what is kept, repeated or trusted in an object.
+/// Returns the top-level signers of everything that an object holds.
 fn roots(object: &str) -> BTreeSet<&'static str> {
     let (planner, wiring) = (builtin(), builtin().wiring());
     let snapshot = &Cluster::nothing().snapshot;
@@ -76,7 +76,7 @@ fn roots(object: &str) -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn an_object_that_cannot_be_written_stops_only_what_depends_on_it() {
+fn a_failed_write_delays_only_what_depends_on_it() {
     let whole = Cluster::made();
     for object in objects(&whole) {
         let mut cluster = Cluster::nothing();
@@ -90,7 +90,7 @@ fn an_object_that_cannot_be_written_stops_only_what_depends_on_it() {
         let is_expected = |it: &Pending| matches!(it.waiting, Waiting::Blocked { .. } | Waiting::Signer { .. });
         assert!(report.waiting.iter().all(is_expected), "{object}\n{}", waiting(&report));
         assert_eq!(tried.is_empty(), report.waiting.is_empty(), "{object}");
-        // The next pass can write it.
+        // The next pass can write the object.
         let (_, report) = pass(&mut cluster, |_| false);
         assert_eq!(waiting(&report), "", "{object}");
         let missing = |slot: &&Slot| is_there(&whole, slot) && !is_there(&cluster, slot);
@@ -103,7 +103,7 @@ fn an_object_that_cannot_be_written_stops_only_what_depends_on_it() {
 }
 
 #[test]
-fn whatever_cannot_be_written_in_a_rotation_nothing_breaks() {
+fn a_failed_write_in_a_rotation_breaks_no_edge() {
     let mut rotating = Cluster::made();
     rotating.go_to(day(2));
     let signers = rotating.planner.wiring().catalog.rows.iter().filter(|row| row.day == Day::Two);
@@ -132,7 +132,7 @@ fn whatever_cannot_be_written_in_a_rotation_nothing_breaks() {
 }
 
 #[test]
-fn what_waits_for_an_object_that_cannot_be_written_says_so() {
+fn a_wait_for_a_failed_write_names_the_object() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).force("kubelet-client", "test");
     let (tried, report) = pass(&mut cluster, |it| it == KUBELET_CLIENT);
@@ -150,7 +150,7 @@ fn what_waits_for_an_object_that_cannot_be_written_says_so() {
 }
 
 #[test]
-fn who_starts_with_nothing_does_not_wait_for_a_bundle_for_ever() {
+fn a_missing_certificate_does_not_wait_forever_for_a_bundle() {
     let mut cluster = Cluster::nothing();
     pass(&mut cluster, |it| it == KUBELET_CA);
     assert!(!is_there(&cluster, &tls(KUBELET_CLIENT)));
@@ -159,7 +159,7 @@ fn who_starts_with_nothing_does_not_wait_for_a_bundle_for_ever() {
     assert!(is_there(&cluster, &tls(KUBELET_CLIENT)));
 }
 
-/// What is seen of a cluster by somebody who cannot read these objects.
+/// Returns the snapshot of an observer that cannot read these objects.
 fn without(snapshot: &Snapshot, hidden: impl Fn(&str) -> bool) -> Snapshot {
     let mut seen = snapshot.clone();
     let why = || "forbidden".to_owned();
@@ -175,7 +175,7 @@ fn plan_without(cluster: &Cluster<'_>, hidden: impl Fn(&str) -> bool) -> Report 
     cluster.planner.plan(&without(&cluster.snapshot, hidden), &Scope::All)
 }
 
-/// Goes on in time while these objects cannot be read. They are not written, and no write breaks what is really there.
+/// Advances the clock while these objects cannot be read. They are not written, and no write breaks a real edge.
 fn go_without(cluster: &mut Cluster<'_>, to: Timestamp, hidden: impl Fn(&str) -> bool) {
     loop {
         let report = plan_without(cluster, &hidden);
@@ -194,14 +194,14 @@ fn go_without(cluster: &mut Cluster<'_>, to: Timestamp, hidden: impl Fn(&str) ->
 }
 
 #[test]
-fn what_cannot_be_read_is_not_written_and_nothing_breaks_by_what_is() {
+fn unreadable_objects_are_not_written_and_other_writes_break_no_edge() {
     let mut rotating = Cluster::made();
     rotating.go_to(day(2));
     let rows = rotating.planner.wiring().catalog.rows.iter().filter(|row| row.day == Day::Two);
     rows.for_each(|row| rotating.force(row.id, "test"));
     let mut middle = rotating.clone();
     middle.go_to(day(2) + 10 * MINUTE);
-    // And something is lost, so that bundles are made again while others cannot be read.
+    // Some objects are also lost, so that bundles are rebuilt while others cannot be read.
     let mut lost = middle.clone();
     lost.delete_bundle(KUBELET_CA);
     lost.delete_bundle("openshift-kube-apiserver/client-ca");
@@ -218,7 +218,7 @@ fn what_cannot_be_read_is_not_written_and_nothing_breaks_by_what_is() {
 }
 
 #[test]
-fn where_nothing_can_be_read_nothing_is_written() {
+fn nothing_is_written_if_no_object_can_be_read() {
     for mut cluster in [Cluster::nothing(), Cluster::made()] {
         cluster.go_to(day(1));
         cluster.pass_to(day(400));
@@ -229,7 +229,7 @@ fn where_nothing_can_be_read_nothing_is_written() {
 }
 
 #[test]
-fn one_namespace_that_cannot_be_read_does_not_stop_the_others() {
+fn an_unreadable_namespace_does_not_stop_the_others() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     for row in ["kubelet-client", "aggregator-client", "etcd-metric-signer"] {
@@ -241,23 +241,23 @@ fn one_namespace_that_cannot_be_read_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_bundle_that_is_whole_grows_although_one_of_its_signers_cannot_be_read() {
+fn a_complete_bundle_grows_although_one_of_its_signers_is_unreadable() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).force("kube-control-plane-signer", "test");
     let report = plan_without(&cluster, |it| it == KUBELET_SIGNER);
     let client_ca = report.steps.iter().any(|step| step.object == "openshift-kube-apiserver/client-ca");
     assert!(client_ca, "{}", steps(&report.steps));
-    // But one that is made again needs all of them.
+    // A bundle that is rebuilt needs all of them.
     cluster.delete_bundle("openshift-kube-apiserver/client-ca");
     let report = plan_without(&cluster, |it| it == "openshift-kube-apiserver-operator/kube-control-plane-signer-ca");
     assert!(!report.steps.iter().any(|step| step.object == "openshift-kube-apiserver/client-ca"));
 }
 
 #[test]
-fn a_policy_that_could_not_be_read_holds_up_what_is_new() {
+fn an_unknown_policy_delays_new_certificates() {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.policy = Observed::Unknown { why: "forbidden".to_owned() };
-    // Not for ever: after ten minutes what is missing gets the platform's keys.
+    // After ten minutes a missing certificate gets the platform's key.
     for since in [None, Some(cluster.now() - 9 * MINUTE)] {
         cluster.snapshot.policy_unknown_since = since;
         let report = cluster.plan();
@@ -279,14 +279,14 @@ fn a_policy_that_could_not_be_read_holds_up_what_is_new() {
     expect![[r#"
         wait openshift-kube-apiserver/kubelet-client (forced rotation: test): the PKI resource cannot be read (forbidden); left as it is until day 24
     "#]].assert_eq(&waiting(&cluster.plan()));
-    // One failed look is no reason for another kind of key, however old it is.
+    // One failed read is no reason for another kind of key, however old the certificate is.
     cluster.pass_to(day(25));
     cluster.snapshot.policy_unknown_since = Some(cluster.now());
     assert!(!cluster.plan().steps.iter().any(|step| step.object == KUBELET_CLIENT));
 }
 
 #[test]
-fn an_edge_of_what_cannot_be_read_is_not_known() {
+fn an_edge_with_an_unreadable_side_is_unknown() {
     let cluster = Cluster::made();
     let seen = without(&cluster.snapshot, |it| it == KUBELET_CLIENT);
     let edges = crate::verify::verify(builtin(), &seen);

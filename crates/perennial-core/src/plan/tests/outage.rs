@@ -1,9 +1,9 @@
-//! Nobody looked for a long time: everything comes back, in whatever order that takes.
+//! No pass runs for a long time: afterwards everything is restored.
 
 use super::fixture::{Cluster, HOUR, day};
 
 #[test]
-fn after_any_time_without_a_look_everything_comes_back() {
+fn everything_is_restored_after_any_time_without_a_pass() {
     let mut settled = Cluster::made();
     settled.go_to(day(5));
     for length in [10, 16, 25, 40, 100, 300, 400, 800, 1100, 2000] {
@@ -15,7 +15,7 @@ fn after_any_time_without_a_look_everything_comes_back() {
 }
 
 #[test]
-fn after_an_outage_in_the_middle_of_a_rotation_everything_comes_back() {
+fn everything_is_restored_after_an_outage_during_a_rotation() {
     for row in ["etcd-signer", "csr-signer-signer", "csr-signer", "signing-key", "kube-control-plane-signer"] {
         for length in [1, 16, 40, 400] {
             let mut cluster = Cluster::made();

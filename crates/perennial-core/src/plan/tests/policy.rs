@@ -1,9 +1,10 @@
-//! Which key the plan asks for, and what a policy that changes, goes or cannot be read does to what exists.
+//! The key that the plan asks for, and the effect of a policy that changes, is deleted or cannot be read.
 
 use super::fixture::{Cluster, day, issue_of, issues};
 use super::text::{days, short, text};
 use crate::policy::{Category, Policy};
-use crate::rules::{Observed, Reason, Waiting};
+use crate::rules::{Reason, Waiting};
+use crate::snapshot::Observed;
 
 /// A policy in words: `defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521`.
 fn policy(words: &str) -> Observed<Policy> {
@@ -24,7 +25,7 @@ fn unreadable() -> Observed<Policy> {
     Observed::Unreadable { why: "forbidden".to_owned() }
 }
 
-/// The key of a certificate that is made under a policy.
+/// Checks the key of a certificate that is issued with a policy.
 fn check(policy: Observed<Policy>, object: &str, expected: &str) {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.policy = policy;
@@ -33,7 +34,7 @@ fn check(policy: Observed<Policy>, object: &str, expected: &str) {
     assert_eq!(format!("{} from {}", issue.spec.key, issue.key_source), expected, "{object}");
 }
 
-/// S07, S08, P01, P03, P09, P10: there is no mode here; an empty policy and none at all mean the platform's default.
+/// There is no mode: an empty policy and an absent one both mean the platform's default.
 #[test]
 fn the_most_specific_level_of_the_policy_decides() {
     let all = || policy("defaults RSA 3072; SignerCertificate RSA 4096; etcd-signer ECDSA P521");
@@ -46,14 +47,13 @@ fn the_most_specific_level_of_the_policy_decides() {
 }
 
 #[test]
-fn the_certificate_is_named_and_not_its_secret() {
+fn an_override_names_the_certificate_and_not_its_secret() {
     let named = || policy("kube-apiserver-to-kubelet-client ECDSA P384; kubelet-client RSA 4096");
     check(named(), "openshift-kube-apiserver/kubelet-client", "ECDSA P384 from override");
-    // What has no well-known name cannot be overridden.
+    // A certificate without a well-known name cannot be overridden.
     check(policy("service-serving RSA 4096"), "shop/web-tls", "RSA 2048 from platform");
 }
 
-/// P08.
 #[test]
 fn a_dual_use_certificate_gets_the_key_of_its_listed_category() {
     let both = || policy("ServingCertificate RSA 2048; ClientCertificate ECDSA P256");
@@ -62,7 +62,7 @@ fn a_dual_use_certificate_gets_the_key_of_its_listed_category() {
 }
 
 #[test]
-fn a_changed_policy_re_issues_nothing_and_holds_from_the_next_rotation_on() {
+fn a_changed_policy_reissues_nothing_and_applies_from_the_next_rotation_on() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).snapshot.policy = policy("defaults ECDSA P384; etcd-signer ECDSA P521");
@@ -75,9 +75,9 @@ fn a_changed_policy_re_issues_nothing_and_holds_from_the_next_rotation_on() {
     assert_eq!((issue.row, issue.spec.key.to_string().as_str()), ("etcd-signer", "ECDSA P521"));
 }
 
-/// X08: a certificate by a signer with another kind of key is made all the same.
+/// A leaf is issued even if its signer has another kind of key.
 #[test]
-fn what_a_policy_that_is_gone_asked_for_stays_until_its_next_rotation() {
+fn a_deleted_policy_has_no_effect_until_the_next_rotation() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
     let mut cluster = Cluster::nothing();
     cluster.snapshot.policy = policy("defaults ECDSA P384");
@@ -91,9 +91,9 @@ fn what_a_policy_that_is_gone_asked_for_stays_until_its_next_rotation() {
     assert_eq!((issue.spec.key.to_string().as_str(), cluster.is_by(leaf, signer.object_text())), ("RSA 2048", true));
 }
 
-/// P04, P05, P06, X09: the original falls back to its default; here what cannot be read changes nothing, and the cause is told.
+/// The original operator falls back to its default. Perennial changes nothing while the policy is unreadable, and reports the error.
 #[test]
-fn while_the_policy_cannot_be_read_what_exists_is_kept_for_four_fifths_of_its_life() {
+fn existing_certificates_are_kept_until_eighty_percent_of_their_validity_while_the_policy_is_unreadable() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).snapshot.policy = unreadable();
@@ -110,14 +110,13 @@ fn while_the_policy_cannot_be_read_what_exists_is_kept_for_four_fifths_of_its_li
         (&issue.reason, issue.spec.key.to_string()),
         (&Reason::PastEightyPercent { since: day(24) }, "RSA 2048".to_owned())
     );
-    // What is read again goes on at once.
+    // When the policy can be read again, the rotation continues at once.
     cluster.snapshot.policy = policy("defaults RSA 4096");
     assert_eq!(issue_of(&cluster.plan_at(day(16)).steps, leaf).unwrap().spec.key.to_string(), "RSA 4096");
 }
 
-/// P05, X09.
 #[test]
-fn while_the_policy_cannot_be_read_what_is_absent_or_unusable_is_made_with_the_default() {
+fn absent_or_unusable_certificates_get_the_default_key_while_the_policy_is_unreadable() {
     let leaf = "openshift-kube-apiserver/aggregator-client";
     for found in [Observed::Absent, Observed::Unreadable { why: "no PEM".to_owned() }] {
         let mut cluster = Cluster::made();

@@ -1,4 +1,4 @@
-//! csr-signer is promoted to where it signs when whoever verifies has the bundle with it: by proof, not by its age.
+//! csr-signer is promoted to its signing place when all verifiers have the bundle with it: by proof, not by age.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use super::fixture::{Cluster, HOUR, MINUTE, day, issue_of, living, tls};
 use super::text::{days, text};
 use crate::plan::{Action, Report};
-use crate::rules::{Observed, SecretState, Waiting};
+use crate::rules::Waiting;
+use crate::snapshot::{Observed, SecretState};
 use crate::trust::CertificateId;
 
 const SOURCE: &str = "openshift-kube-controller-manager-operator/csr-signer";
@@ -23,7 +24,7 @@ fn promotes(report: &Report) -> bool {
     report.steps.iter().any(|step| step.object == TARGET && matches!(step.action, Action::CopySecret(_)))
 }
 
-/// When it is promoted, if static pods restart half an hour after a change.
+/// Returns when it is promoted, if static pods restart half an hour after a change.
 fn promoted_at(mut cluster: Cluster<'_>) -> String {
     let mut at: Option<Timestamp> = None;
     cluster.go_watching(day(4), |cluster, report| {
@@ -41,26 +42,26 @@ fn expired(state: &SecretState) -> Observed<SecretState> {
 }
 
 #[test]
-fn what_is_the_same_stays() {
+fn an_equal_target_is_not_written() {
     assert_eq!(promoted_at(settled()), "never");
 }
 
 #[test]
-fn what_is_missing_incomplete_or_unreadable_is_promoted_at_once() {
+fn a_missing_incomplete_or_unreadable_target_is_written_at_once() {
     for found in [Observed::Absent, Observed::Unreadable { why: "tls.key is missing".to_owned() }] {
         let mut cluster = settled();
         cluster.set_secret(TARGET, found.clone());
         assert!(promotes(&cluster.plan()));
-        // A new one waits all the same, where the original does not: kubelets hold certificates by the old one, and whoever
-        // asks for another one in the next minutes would be refused with it.
+        // A new signer waits nevertheless, unlike in the original operator: kubelets hold leaves of the old one, and the leaves that
+        // kubelets request in the next minutes would be rejected.
         cluster.force("csr-signer", "test");
         assert_eq!(promoted_at(cluster), "day 2+00:30");
     }
 }
 
 #[test]
-fn a_new_one_is_promoted_when_everybody_has_the_bundle() {
-    // The original waits five minutes. Here the API server's static pods must run it, and it reloads within 15 minutes.
+fn a_new_signer_is_promoted_when_all_verifiers_have_the_bundle() {
+    // The original operator waits five minutes. Here the API server's static pods must run the bundle and reload within 15 minutes.
     let mut cluster = settled();
     cluster.force("csr-signer", "test");
     assert_eq!(promoted_at(cluster.clone()), "day 2+00:30");
@@ -70,7 +71,7 @@ fn a_new_one_is_promoted_when_everybody_has_the_bundle() {
 }
 
 #[test]
-fn a_new_one_is_not_promoted_while_a_static_pod_lacks_it() {
+fn a_new_signer_is_not_promoted_while_a_static_pod_lacks_it() {
     let mut cluster = settled();
     cluster.restarts = false;
     cluster.force("csr-signer", "test");
@@ -83,7 +84,7 @@ fn a_new_one_is_not_promoted_while_a_static_pod_lacks_it() {
 }
 
 #[test]
-fn every_static_pod_that_lacks_it_is_named() {
+fn every_static_pod_without_the_new_signer_is_named() {
     let mut cluster = settled();
     cluster.restarts = false;
     cluster.force("csr-signer", "test");
@@ -104,15 +105,15 @@ fn every_static_pod_that_lacks_it_is_named() {
 }
 
 #[test]
-fn one_that_has_not_begun_is_promoted_when_it_has() {
-    // The original adds five minutes; whoever could not have it yet is waited for already.
+fn a_signer_that_is_not_valid_yet_is_reissued_and_promoted_when_every_pod_has_it() {
+    // The original operator waits for it; Perennial issues another one at once.
     let mut cluster = settled();
     cluster.change_secret(SOURCE, |state| *state = living(state, day(2) + HOUR, day(25)));
-    assert_eq!(promoted_at(cluster), "day 2+01:00");
+    assert_eq!(promoted_at(cluster), "day 2+00:30");
 }
 
 #[test]
-fn what_has_expired_is_replaced_at_once_even_by_one_that_has_not_begun() {
+fn an_expired_target_is_replaced_at_once_even_by_a_signer_that_is_not_valid_yet() {
     let mut cluster = settled();
     let old = cluster.secret(TARGET).clone();
     cluster.set_secret(TARGET, expired(&old));
@@ -125,12 +126,12 @@ fn what_has_expired_is_replaced_at_once_even_by_one_that_has_not_begun() {
 }
 
 #[test]
-fn where_both_have_expired_a_new_one_is_made_and_promoted() {
-    // The original leaves both; here the source is ours as well.
+fn if_source_and_target_have_expired_a_new_signer_is_issued_and_promoted() {
+    // The original operator keeps both; Perennial also manages the source.
     let mut cluster = settled();
     cluster.change_secret(SOURCE, |state| *state = living(state, day(0), day(1)));
     let state = cluster.secret(SOURCE).clone();
-    // Where nothing is there, the bundle tells by whom kubelets may hold certificates; that one lives.
+    // If the place is empty, the bundle shows which signers' leaves kubelets may hold; that signer is valid.
     for (target, at_once) in [(Observed::Present(state), true), (Observed::Absent, false)] {
         let mut cluster = cluster.clone();
         cluster.set_secret(TARGET, target);
@@ -141,8 +142,8 @@ fn where_both_have_expired_a_new_one_is_made_and_promoted() {
 }
 
 #[test]
-fn an_unreadable_source_is_made_again_and_the_target_serves_on() {
-    // The original stops with an error.
+fn an_unreadable_source_is_reissued_while_the_target_continues_to_sign() {
+    // The original operator stops with an error.
     let mut cluster = settled();
     cluster.snapshot.secrets.insert(tls(SOURCE), Observed::Unreadable { why: "no PEM".to_owned() });
     let report = cluster.plan();
@@ -151,7 +152,7 @@ fn an_unreadable_source_is_made_again_and_the_target_serves_on() {
 }
 
 #[test]
-fn certificates_of_an_earlier_one_are_accepted_until_they_end() {
+fn leaves_of_an_earlier_signer_are_accepted_until_they_expire() {
     let mut cluster = settled();
     let old = cluster.secret(TARGET).certificate.clone();
     cluster.force("csr-signer", "test");
@@ -162,13 +163,13 @@ fn certificates_of_an_earlier_one_are_accepted_until_they_end() {
 }
 
 #[test]
-fn what_is_promoted_has_no_chain() {
+fn a_promoted_signer_has_no_chain() {
     let cluster = settled();
     assert_eq!((cluster.secret(SOURCE).chain.len(), cluster.secret(TARGET).chain.len()), (1, 0));
 }
 
 #[test]
-fn what_was_there_before_is_remembered_from_when_it_was_replaced_there() {
+fn the_previous_target_is_recorded_with_the_time_of_its_replacement() {
     let mut cluster = settled();
     let old = cluster.secret(TARGET).certificate.id.clone();
     cluster.force("csr-signer", "test");
@@ -179,12 +180,12 @@ fn what_was_there_before_is_remembered_from_when_it_was_replaced_there() {
     };
     assert_eq!(past(SOURCE), [(old.clone(), "day 2".to_owned())]);
     assert_eq!(past(TARGET), [(old, "day 2+00:30".to_owned())]);
-    // And nothing was issued there.
+    // And no issue is recorded there.
     assert_eq!((cluster.secret(SOURCE).issues.len(), cluster.secret(TARGET).issues.len()), (2, 0));
 }
 
 #[test]
-fn with_consent_a_new_one_is_promoted_at_once_and_says_who_is_left_behind() {
+fn with_consent_a_new_signer_is_promoted_at_once_and_broken_edges_are_named() {
     let mut cluster = settled();
     cluster.force("csr-signer", "test");
     let edges = cluster.planner.wiring().edges().iter().filter(|edge| edge.row == "csr-signer");

@@ -1,8 +1,8 @@
-//! Recovery beside a running operator: only what is absent, unusable or expired, and names that changed.
+//! Recovery next to a running operator: only absent, unusable and expired certificates, and changed names.
 
 use super::fixture::{Cluster, day, issues, tls};
 use super::text::text;
-use crate::rules::{Mode, Observed};
+use crate::snapshot::{Mode, Observed};
 use crate::spec::Host;
 
 fn recovering(at: i64) -> Cluster<'static> {
@@ -14,7 +14,7 @@ fn recovering(at: i64) -> Cluster<'static> {
 }
 
 #[test]
-fn what_is_past_its_refresh_or_most_of_its_life_is_left_alone() {
+fn recovery_ignores_a_due_refresh_and_eighty_percent_of_the_validity() {
     for at in [1, 15, 20, 24, 29] {
         let report = recovering(at).plan();
         assert_eq!((report.steps.len(), report.waiting.len()), (0, 0), "day {at}: {}", text(&report));
@@ -22,7 +22,7 @@ fn what_is_past_its_refresh_or_most_of_its_life_is_left_alone() {
 }
 
 #[test]
-fn what_was_asked_for_or_has_no_issuer_is_left_alone() {
+fn recovery_ignores_requests_and_missing_issuers() {
     let mut cluster = recovering(3);
     cluster.force("etcd-signer", "test");
     cluster.change_secret("openshift-kube-apiserver/kubelet-client", |state| state.names_issuer = false);
@@ -30,7 +30,7 @@ fn what_was_asked_for_or_has_no_issuer_is_left_alone() {
 }
 
 #[test]
-fn what_is_absent_expired_or_has_other_names_is_made() {
+fn recovery_issues_absent_and_expired_certificates_and_changed_names() {
     let issued = |cluster: &Cluster<'_>| {
         let mut rows: Vec<&str> = issues(&cluster.plan().steps).iter().map(|issue| issue.row).collect();
         rows.sort_unstable();
@@ -42,7 +42,7 @@ fn what_is_absent_expired_or_has_other_names_is_made() {
     let mut cluster = recovering(3);
     cluster.snapshot.cluster.api_internal = Some(Host::parse("other.test"));
     assert_eq!(issued(&cluster), ["internal-loadbalancer-serving-certkey"]);
-    // A month later all that lives a month has expired, and nothing else is touched.
+    // A month later all monthly certificates have expired, and nothing else is re-issued.
     let cluster = recovering(31);
     let month: Vec<&str> = {
         let rows = cluster.planner.wiring().catalog.rows.iter();
@@ -57,7 +57,7 @@ fn what_is_absent_expired_or_has_other_names_is_made() {
 }
 
 #[test]
-fn a_bundle_is_kept_up_all_the_same() {
+fn recovery_updates_bundles() {
     let mut cluster = recovering(3);
     cluster.delete_bundle("openshift-kube-apiserver/client-ca");
     let done = cluster.settle();

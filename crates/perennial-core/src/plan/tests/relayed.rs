@@ -1,19 +1,18 @@
-//! What a static pod hands on: who has it, whatever restarts there are.
+//! Relayed bundles: which readers behind a static pod have which certificates, across restarts.
 
 use expect_test::expect;
 use jiff::Timestamp;
 
 use super::fixture::{Cluster, HOUR, MINUTE, ca, day, tls};
 use super::text::{days, steps};
-use crate::rules::Published;
-use crate::snapshot::Held;
+use crate::snapshot::{Held, Published};
 use crate::trust::CertificateId;
 
 const BUNDLE: &str = "openshift-kube-controller-manager/serviceaccount-ca";
 const SIGNER: &str = "openshift-kube-apiserver-operator/service-network-serving-signer";
 const LEAF: &str = "openshift-kube-apiserver/service-network-serving-certkey";
 
-/// The signer was forced to rotate on day 2, and everybody has it since half an hour later.
+/// Returns a cluster whose signer was forced to rotate on day 2, and whose static pods have the bundle half an hour later.
 fn rotating() -> Cluster<'static> {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2)).force("service-network-serving-signer", "test");
@@ -34,7 +33,7 @@ fn holders<'c>(cluster: &'c mut Cluster<'_>) -> &'c mut Vec<Held> {
     cluster.snapshot.held_bundles.get_mut(&ca(BUNDLE)).unwrap()
 }
 
-/// When the certificate of the new signer was issued, if nobody restarts any more.
+/// Returns when the leaf of the new signer is issued, if no static pod restarts again.
 fn follows_at(cluster: &mut Cluster<'_>) -> String {
     cluster.restarts = false;
     cluster.go_to(day(3));
@@ -44,14 +43,14 @@ fn follows_at(cluster: &mut Cluster<'_>) -> String {
 }
 
 #[test]
-fn who_was_handed_everything_lacks_nothing_when_who_hands_it_on_restarts() {
+fn a_restart_of_a_relay_does_not_reset_its_readers() {
     let mut cluster = rotating();
     cluster.go_to(day(3));
     assert!(cluster.is_by(LEAF, SIGNER));
-    // For another reason, with the same content.
+    // A restart for another reason, with the same content.
     cluster.roll();
     assert_eq!((cluster.broken(), cluster.plan().risks), (vec![], vec![]));
-    // And with another one, which is what keeps its certificate from following again.
+    // A restart with other content, which must not delay the leaf again.
     cluster.force("service-network-serving-signer", "again");
     cluster.force("service-network-serving-certkey", "again");
     let mut risks = Vec::new();
@@ -61,7 +60,7 @@ fn who_was_handed_everything_lacks_nothing_when_who_hands_it_on_restarts() {
 }
 
 #[test]
-fn what_is_new_in_a_revision_has_reached_everybody_a_quarter_of_an_hour_after_the_last_start() {
+fn a_new_revision_has_reached_all_readers_a_quarter_of_an_hour_after_the_last_start() {
     let mut cluster = rotating();
     cluster.roll();
     assert_eq!(published(&cluster).reached, None);
@@ -75,7 +74,7 @@ fn what_is_new_in_a_revision_has_reached_everybody_a_quarter_of_an_hour_after_th
 }
 
 #[test]
-fn it_is_written_down_once_and_restarts_nothing() {
+fn the_record_of_reached_members_is_written_once_and_restarts_nothing() {
     let mut cluster = rotating();
     let mut written = String::new();
     cluster.go_watching(day(3), |cluster, report| {
@@ -85,18 +84,18 @@ fn it_is_written_down_once_and_restarts_nothing() {
         written.push_str(&days(&text));
     });
     expect![[r#"
-        day 2+00:45 publish openshift-kube-controller-manager/serviceaccount-ca: nothing says which of its certificates have reached everybody
+        day 2+00:45 publish openshift-kube-controller-manager/serviceaccount-ca: the annotation does not record which of its certificates have reached all readers
     "#]].assert_eq(&written);
     assert_eq!(cluster.plan().steps, vec![]);
 }
 
 #[test]
-fn a_start_that_nobody_saw_may_have_been_now() {
+fn an_unobserved_start_counts_as_now() {
     let mut cluster = rotating();
     holders(&mut cluster)[1].since = None;
     assert_eq!(follows_at(&mut cluster), "never");
     assert_eq!(published(&cluster).reached, None);
-    // What is written down needs no start.
+    // A recorded time needs no observed start.
     let mut cluster = rotating();
     cluster.go_to(day(3));
     holders(&mut cluster).iter_mut().for_each(|held| held.since = None);
@@ -104,7 +103,7 @@ fn a_start_that_nobody_saw_may_have_been_now() {
 }
 
 #[test]
-fn who_is_seen_without_it_hands_on_the_old_and_the_time_begins_anew() {
+fn a_relay_that_is_observed_without_a_member_resets_its_readers() {
     let mut cluster = rotating();
     cluster.restarts = false;
     cluster.go_to(day(2) + 50 * MINUTE);

@@ -1,4 +1,4 @@
-//! A new kind of certificate is a new row and nothing else.
+//! A new kind of certificate needs a new row and nothing else.
 
 use super::fixture::{Cluster, HOUR, SECOND, day, issue_of, issues};
 use super::text::text;
@@ -80,7 +80,7 @@ fn a_new_row_is_planned_verified_and_forecast() {
     assert_eq!(of("shop-client"), [day(15), day(30), day(45)]);
 }
 
-/// The same, but the shop knows its signer by itself and not by a bundle; and with a signer that nobody uses yet.
+/// Returns the same catalog, but the shop trusts its signer directly instead of by a bundle; and with a signer without users.
 fn unverified() -> Catalog {
     let mut catalog = extended();
     catalog.edges.last_mut().unwrap().trust = Trust::Row("shop-signer");
@@ -96,7 +96,7 @@ fn unverified() -> Catalog {
 }
 
 #[test]
-fn a_row_that_nobody_is_known_to_verify_gives_a_new_signer_a_tenth_of_its_refresh() {
+fn a_row_without_verifiers_waits_a_tenth_of_its_refresh_for_a_new_signer() {
     let catalog = unverified();
     assert_eq!(catalog.defects(), []);
     let planner = Planner::new(&catalog);
@@ -105,7 +105,7 @@ fn a_row_that_nobody_is_known_to_verify_gives_a_new_signer_a_tenth_of_its_refres
     cluster.settle();
     cluster.pass_to(day(15));
     let report = cluster.plan();
-    // Nobody verifies a signer itself: it goes on.
+    // A signer has no verifier of its own, so it does not wait.
     assert!(issue_of(&report.steps, "shop/shop-issuing-signer").is_some(), "{}", text(&report));
     let waits = report.waiting.iter().find(|it| it.name == "shop-client").unwrap();
     let until = day(15) + 12 * HOUR;
@@ -115,7 +115,7 @@ fn a_row_that_nobody_is_known_to_verify_gives_a_new_signer_a_tenth_of_its_refres
 }
 
 #[test]
-fn a_new_row_lives_a_year_without_a_violation() {
+fn a_new_row_has_no_violation_in_a_year() {
     let catalog = extended();
     let outcome = Simulation::new(&catalog).run(&Options::years(1, 7, day(0)));
     assert_eq!(outcome.violations, Vec::new());

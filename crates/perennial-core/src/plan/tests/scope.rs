@@ -1,4 +1,4 @@
-//! Planning each signer by itself is planning everything.
+//! Planning each signer separately gives the same result as planning everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use crate::catalog::{Catalog, Day, Signer};
 use crate::plan::{Action, Planner, Report, Scope};
 use crate::trust::CertificateId;
 
-/// What reports say together, whatever the order: what is written where, and what waits.
+/// The union of several reports, in any order: the writes and the waits.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Together {
     issued: BTreeSet<String>,
-    /// A bundle that several signers flow into has all of them.
+    /// A bundle of several signers has all of them.
     published: BTreeMap<String, BTreeSet<CertificateId>>,
     copied: BTreeSet<String>,
     waiting: BTreeSet<String>,
@@ -28,7 +28,7 @@ impl Together {
                 }),
                 Action::CopySecret(items) => self.copied.extend(items.iter().map(|item| format!("{item:?}"))),
                 Action::CopyBundle(item) => drop(self.copied.insert(format!("{item:?}"))),
-                Action::Retype(slot) | Action::Describe(slot) => drop(self.copied.insert(slot.to_string())),
+                Action::Describe(kept) => drop(self.copied.insert(kept.slot.to_string())),
             }
         }
         self.waiting.extend(report.waiting.iter().map(pending));
@@ -46,14 +46,14 @@ fn check(cluster: &Cluster<'_>) {
 }
 
 #[test]
-fn all_signers_one_by_one_are_the_whole_plan() {
+fn the_plans_of_single_signers_are_the_whole_plan() {
     for mut cluster in [Cluster::installed(), Cluster::made()] {
         cluster.go_watching(day(330), |cluster, _| check(cluster));
     }
 }
 
 #[test]
-fn all_signers_one_by_one_are_the_whole_plan_of_forced_rotations() {
+fn the_plans_of_single_signers_are_the_whole_plan_of_forced_rotations() {
     for row in ["etcd-signer", "csr-signer-signer", "csr-signer", "signing-key", "loadbalancer-serving-signer"] {
         let mut cluster = Cluster::made();
         cluster.go_to(day(2)).force(row, "test");
@@ -62,7 +62,7 @@ fn all_signers_one_by_one_are_the_whole_plan_of_forced_rotations() {
 }
 
 #[test]
-fn a_single_certificate_is_planned_as_in_the_whole() {
+fn a_single_certificate_is_planned_as_in_the_whole_plan() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     cluster.delete_secret("shop/web-tls");

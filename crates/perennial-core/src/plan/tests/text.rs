@@ -8,7 +8,7 @@ use super::fixture::day;
 use crate::plan::{Pending, Report, Step};
 use crate::rules::{Waiting, first_few};
 
-/// Everything in a report, a line each.
+/// Returns everything in a report, one line each.
 pub(super) fn text(report: &Report) -> String {
     let mut text = String::new();
     report.steps.iter().for_each(|it| _ = writeln!(text, "{}", step(it)));
@@ -18,12 +18,12 @@ pub(super) fn text(report: &Report) -> String {
     days(&text)
 }
 
-/// Only what is written.
+/// Returns only the writes.
 pub(super) fn steps(steps: &[Step]) -> String {
     days(&steps.iter().map(|it| step(it) + "\n").collect::<String>())
 }
 
-/// Only what waits.
+/// Returns only the waits.
 pub(super) fn waiting(report: &Report) -> String {
     days(&report.waiting.iter().map(|it| pending(it) + "\n").collect::<String>())
 }
@@ -46,7 +46,7 @@ pub(super) fn pending(pending: &Pending) -> String {
     days(&format!("wait {}{due}: {}", pending.slot.object_text(), short(&pending.waiting)))
 }
 
-/// What is waited for, without the whole story of what would break.
+/// Returns the wait without the details of the edge that would break.
 pub(super) fn short(waiting: &Waiting) -> String {
     let end = |until: &Option<Timestamp>| until.map_or("something changes".to_owned(), instant);
     match waiting {
@@ -62,7 +62,7 @@ fn instant(at: Timestamp) -> String {
     if at == Timestamp::MAX { "never".to_owned() } else { at.to_string() }
 }
 
-/// The text with `day 3` or `day 3+00:15` for every instant in it.
+/// Returns the text with `day 3` or `day 3+00:15` for every time.
 pub(super) fn days(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

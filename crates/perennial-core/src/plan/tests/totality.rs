@@ -1,13 +1,12 @@
-//! A plan is a function of its snapshot, and a snapshot says everything.
+//! A plan depends only on its snapshot, and a snapshot is complete.
 
 use std::sync::LazyLock;
 
 use super::fixture::{Cluster, builtin, ca, day, tls};
 use crate::plan::Scope;
-use crate::rules::Observed;
-use crate::snapshot::{Incomplete, Snapshot};
+use crate::snapshot::{Incomplete, Observed, Snapshot};
 
-/// New, installed, rotating, waiting and old.
+/// New, installed, rotating, waiting and old clusters.
 static CLUSTERS: LazyLock<Vec<Cluster<'static>>> = LazyLock::new(|| {
     let mut rotating = Cluster::made();
     rotating.go_to(day(2)).restarts = false;
@@ -22,7 +21,7 @@ static CLUSTERS: LazyLock<Vec<Cluster<'static>>> = LazyLock::new(|| {
 });
 
 #[test]
-fn the_same_snapshot_gives_the_same_plan_to_the_byte() {
+fn equal_snapshots_give_plans_of_equal_bytes() {
     for cluster in CLUSTERS.iter() {
         let json = || serde_json::to_string(&cluster.plan()).unwrap();
         assert_eq!(json(), json());
@@ -49,7 +48,7 @@ fn a_snapshot_holds_no_key() {
     }
 }
 
-/// What is wrong with a snapshot after a change.
+/// Checks the error of a changed snapshot.
 fn check(change: impl FnOnce(&mut Snapshot), expected: &str) {
     let mut snapshot = Cluster::made().snapshot;
     change(&mut snapshot);
@@ -57,8 +56,8 @@ fn check(change: impl FnOnce(&mut Snapshot), expected: &str) {
 }
 
 #[test]
-fn a_snapshot_that_does_not_say_everything_is_refused() {
-    check(|it| it.version = 7, "the snapshot has version 7; this program reads version 1");
+fn an_incomplete_snapshot_is_rejected() {
+    check(|it| it.version = 7, "the snapshot has version 7; this program reads version 2");
     check(
         |it| drop(it.secrets.remove(&tls("openshift-etcd/etcd-signer"))),
         "the snapshot does not say whether secret openshift-etcd/etcd-signer:tls.crt is absent, unreadable or present",
@@ -78,16 +77,16 @@ fn a_snapshot_that_does_not_say_everything_is_refused() {
         "the snapshot does not say whether bundle openshift-kube-apiserver/user-client-ca:ca-bundle.crt is absent, \
          unreadable or present",
     );
-    // A node that nobody has looked for in the Secrets.
+    // A node without an entry in the Secrets.
     check(
-        |it| drop(it.nodes.insert("m9".to_owned(), vec!["10.0.0.9".parse().unwrap()])),
+        |it| drop(it.nodes.found_mut().insert("m9".to_owned(), vec!["10.0.0.9".parse().unwrap()])),
         "the snapshot does not say whether secret openshift-etcd/etcd-all-certs:etcd-peer-m9.crt is absent, \
          unreadable or present",
     );
 }
 
 #[test]
-fn settings_about_what_there_is_not_are_refused() {
+fn settings_with_unknown_names_are_rejected() {
     let force =
         |row: &'static str| move |it: &mut Snapshot| drop(it.settings.forced.insert(row.to_owned(), "x".to_owned()));
     check(
@@ -95,16 +94,11 @@ fn settings_about_what_there_is_not_are_refused() {
         "the snapshot's settings.forced names \"etcd-singer\", which is no row of the running cluster: accepted is a row \
          of its catalog; did you mean \"etcd-signer\"?",
     );
-    // A row of the installation cannot be forced, and nothing is near.
+    // A row of the installation cannot be forced, and no name is similar.
     check(
         force("day1/root-ca"),
         "the snapshot's settings.forced names \"day1/root-ca\", which is no row of the running cluster: accepted is a row \
          of its catalog",
-    );
-    check(
-        |it| it.settings.frozen.extend(["signing-cabundel".to_owned()]),
-        "the snapshot's settings.frozen names \"signing-cabundel\", which is no row or bundle of the running cluster: accepted \
-         is a row or bundle of its catalog; did you mean \"signing-cabundle\"?",
     );
     let consent = |edge: &'static str| move |it: &mut Snapshot| it.settings.consent.extend([edge.to_owned()]);
     check(
@@ -131,14 +125,13 @@ fn settings_about_what_there_is_not_are_refused() {
 }
 
 #[test]
-fn settings_about_what_there_is_are_accepted() {
+fn settings_with_known_names_are_accepted() {
     let mut snapshot = Cluster::made().snapshot;
     let wiring = builtin().wiring();
     snapshot.settings.forced.insert("etcd-peer-<node>".to_owned(), "test".to_owned());
     snapshot.settings.taken_over.insert("service-ca".to_owned());
-    snapshot.settings.frozen.extend(["signing-key", "signing-cabundle"].map(str::to_owned));
     snapshot.settings.consent.extend(wiring.edges().iter().map(|edge| edge.name.to_string()));
-    // A node or a Service that has gone is no reason to stop.
+    // A node or Service that no longer exists is accepted.
     let service = wiring.edges().iter().find(|edge| edge.row == "service-serving").unwrap();
     let gone =
         ["etcd accepts etcd-peer-long-gone of etcd as a server".to_owned(), format!("{} (shop/gone)", service.name)];
@@ -150,18 +143,18 @@ fn settings_about_what_there_is_are_accepted() {
 }
 
 #[test]
-fn a_snapshot_that_speaks_of_unknown_certificates_is_refused() {
+fn a_snapshot_with_references_to_unknown_certificates_is_rejected() {
     let mut snapshot = Cluster::made().snapshot;
     let slot = tls("openshift-etcd/etcd-signer");
     let id = snapshot.secrets[&slot].present().unwrap().certificate.id.clone();
     snapshot.certificates.retain(|certificate| certificate.id != id);
     let found = snapshot.check(builtin().wiring()).unwrap_err();
     assert!(matches!(&found, Incomplete::Undescribed { id: unknown, .. } if *unknown == id), "{found}");
-    assert!(found.to_string().starts_with("the snapshot speaks of the certificate openshift-etcd/etcd-signer@"));
+    assert!(found.to_string().starts_with("the snapshot refers to the certificate openshift-etcd/etcd-signer@"));
 }
 
 #[test]
-fn fields_that_this_version_does_not_know_are_refused() {
+fn unknown_fields_are_rejected() {
     let json = serde_json::to_string(&Cluster::nothing().snapshot).unwrap();
     let more = json.replacen('{', "{\"surprise\":1,", 1);
     let error = serde_json::from_str::<Snapshot>(&more).unwrap_err().to_string();

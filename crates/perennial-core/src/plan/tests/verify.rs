@@ -1,4 +1,4 @@
-//! The trust matrix: until when, by what evidence, and what is wrong.
+//! The trust matrix: until when each edge holds, on which evidence, and why it is broken.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn every_edge_of_a_settled_cluster_holds() {
     let cluster = settled();
     let verified = cluster.verify();
     assert!(verified.iter().all(|it| matches!(it.state, State::Holds { .. })), "{:#?}", cluster.broken());
-    // Every edge of the catalog but those of the bootstrap control plane, for every node and Service.
+    // Every edge of the catalog except those of the bootstrap control plane, for every node and Service.
     let edges = cluster.planner.wiring().edges().len();
     let several = verified.iter().filter(|it| it.row.contains("<node>") || it.row == "service-serving").count();
     let rows = cluster.planner.wiring().edges().iter().filter(|it| it.row.contains("<node>")).count();
@@ -48,11 +48,11 @@ fn every_edge_of_a_settled_cluster_holds() {
 }
 
 #[test]
-fn the_end_of_an_edge_is_the_end_of_its_best_path() {
+fn an_edge_holds_as_long_as_its_best_path() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
     assert_eq!(state(&cluster, AGGREGATION), "until day 30 by openshift-kube-apiserver/aggregator-client@day 0");
-    // An anchor that ends earlier than the leaf ends the path.
+    // An anchor that expires earlier than the leaf limits the path.
     let signer = cluster.secret(SIGNER).certificate.clone();
     let mut shorter = signer.as_ref().clone();
     shorter.validity.not_after = day(20);
@@ -69,15 +69,15 @@ fn the_end_of_an_edge_is_the_end_of_its_best_path() {
 }
 
 #[test]
-fn an_edge_that_was_broken_says_who_refuses_whom_and_why() {
+fn a_broken_edge_names_the_verifier_the_certificate_and_the_reason() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
     assert_eq!(cluster.broken(), Vec::<String>::new());
     cluster.pass_to(day(30) + MINUTE);
     assert_eq!(
         state(&cluster, AGGREGATION),
-        "broken: whoever reads openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt refuses \
-         openshift-kube-apiserver/aggregator-client:tls.crt: it is valid from day -1+23:55 to day 30"
+        "broken: a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt rejects \
+         openshift-kube-apiserver/aggregator-client:tls.crt: it is not valid then, only from day -1+23:55 to day 30"
     );
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
@@ -86,18 +86,18 @@ fn an_edge_that_was_broken_says_who_refuses_whom_and_why() {
     let slot = super::fixture::ca("openshift-kube-apiserver/aggregator-client-ca");
     let mut bundle = cluster.snapshot.bundles[&slot].present().unwrap().clone();
     bundle.members = vec![other];
-    cluster.snapshot.bundles.insert(slot, crate::rules::Observed::Present(bundle));
+    cluster.snapshot.bundles.insert(slot, crate::snapshot::Observed::Present(bundle));
     assert!(state(&cluster, AGGREGATION).ends_with("is not trusted"), "{}", state(&cluster, AGGREGATION));
 }
 
 #[test]
-fn where_nothing_is_presented_nothing_is_judged() {
+fn an_edge_without_a_certificate_is_not_judged() {
     let cluster = Cluster::nothing();
     assert!(cluster.verify().iter().all(|it| it.state == State::Nothing));
 }
 
 #[test]
-fn every_verdict_carries_its_weakest_evidence() {
+fn every_edge_has_its_weakest_evidence() {
     let evidence = |cluster: &Cluster<'_>, edge: &str| checked(cluster, edge).evidence;
     let mut cluster = settled();
     let peers = "etcd accepts etcd-peer-m0 of etcd as a server";
@@ -108,13 +108,13 @@ fn every_verdict_carries_its_weakest_evidence() {
         evidence(&cluster, "kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver"),
         Evidence::Never
     );
-    // What nobody looked at may be anything.
+    // A version that was not observed is unknown.
     cluster.snapshot.held_bundles.clear();
     assert_eq!(evidence(&cluster, peers), Evidence::Unknown);
 }
 
 #[test]
-fn what_processes_may_still_hold_is_counted() {
+fn versions_that_processes_may_hold_are_counted() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).restarts = false;
     let peers = "etcd accepts etcd-peer-m0 of etcd as a server";
@@ -128,7 +128,7 @@ fn what_processes_may_still_hold_is_counted() {
 }
 
 #[test]
-fn the_order_in_which_a_process_holds_a_bundle_makes_no_other_version() {
+fn another_order_of_a_bundle_is_the_same_version() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).force("etcd-signer", "test");
     cluster.go_to(day(4));

@@ -1,4 +1,4 @@
-//! What a write contains: everything, so that whoever carries it out decides nothing.
+//! The content of a write: it is complete, so the code that does the writes decides nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use expect_test::expect;
 use super::fixture::{Cluster, HOUR, MINUTE, SECOND, day, issue_of, issues, living, tls};
 use super::text::{days, short, text, waiting};
 use crate::catalog::{Catalog, Span, Succession};
-use crate::plan::{Action, Issue, Planner, Scope};
-use crate::rules::{Mode, Observed, Reason, Waiting};
-use crate::snapshot::Slot;
+use crate::plan::{Issue, Planner, Scope, Verb};
+use crate::rules::{Reason, Waiting};
+use crate::snapshot::{Mode, Observed, Slot};
 use crate::spec::{Host, SubjectSpec};
 
-/// Everything about a certificate to make, in a line.
+/// Returns everything about a certificate to issue, in one line.
 fn words(issue: &Issue) -> String {
     let subject = match &issue.spec.subject {
         SubjectSpec::New(subject) => {
@@ -40,13 +40,13 @@ fn words(issue: &Issue) -> String {
     days(&text)
 }
 
-/// The instant of issue as subjects have it.
+/// Returns the time of issue as subjects contain it.
 fn issue_second(issue: &Issue) -> String {
     let at = issue.spec.validity.not_before + crate::issuance::BACKDATE.scaled(crate::catalog::TimeScale::FULL);
     at.as_second().to_string()
 }
 
-/// S01, W01: what is made where nothing is. Labels, annotations and owners are for whoever writes it.
+/// The specifications for an empty cluster. Labels, annotations and owners are tested elsewhere.
 #[test]
 fn every_certificate_is_described_completely() {
     let mut cluster = Cluster::nothing();
@@ -88,9 +88,8 @@ fn every_certificate_is_described_completely() {
         shop/web-tls [CN=web.shop.svc] serving RSA 2048 (platform), day -1+23:55 to day 730, by openshift-service-ca/signing-key, chain [openshift-service-ca/signing-key@day 0], at [web.shop.svc web.shop.svc.cluster.local]"#]].assert_eq(&lines.join("\n"));
 }
 
-/// X10.
 #[test]
-fn each_object_is_issued_once_however_many_share_its_signer() {
+fn each_object_is_issued_once_even_if_many_share_a_signer() {
     let mut cluster = Cluster::installed();
     cluster.go_watching(day(330), |_, report| {
         let objects: BTreeSet<_> = issues(&report.steps).iter().map(|issue| issue.slot.clone()).collect();
@@ -100,9 +99,8 @@ fn each_object_is_issued_once_however_many_share_its_signer() {
     });
 }
 
-/// X03.
 #[test]
-fn a_certificate_ends_with_its_signer_at_the_latest() {
+fn a_certificate_expires_with_its_signer_at_the_latest() {
     let (signer, leaf) =
         ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
     let mut cluster = Cluster::made();
@@ -115,41 +113,42 @@ fn a_certificate_ends_with_its_signer_at_the_latest() {
     assert_eq!(issue.spec.validity.not_after, day(20));
 }
 
-/// X12.
 #[test]
-fn a_certificate_waits_for_a_signer_that_has_not_begun() {
+fn a_leaf_waits_for_a_signer_that_becomes_valid_within_the_clock_allowance() {
     let (signer, leaf) =
         ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
-    // As after a look by somebody whose clock was ahead.
-    cluster.change_secret(signer, |state| *state = living(state, day(5), day(300)));
+    // As after a pass with a clock that was slightly ahead.
+    let begins_at = day(3) + SECOND * 300;
+    cluster.change_secret(signer, |state| *state = living(state, begins_at, day(300)));
     cluster.delete_secret(leaf);
     cluster.settle();
     let report = cluster.plan();
     expect![[r#"
-        wait openshift-kube-apiserver-operator/aggregator-client-signer: its own validity, which begins at day 5
+        wait openshift-kube-apiserver-operator/aggregator-client-signer: its own validity, which begins at day 3+00:05
         wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
-        look again day 5
+        look again day 3+00:05
     "#]].assert_eq(&text(&report));
     let waiting = report.waiting.iter().find(|it| it.slot == tls(leaf)).map(|it| it.waiting.until());
-    assert_eq!(waiting, Some(Some(day(5))));
-    assert_eq!(cluster.plan_at(day(5) - SECOND).steps, Vec::new());
-    assert!(issue_of(&cluster.plan_at(day(5)).steps, leaf).is_some());
+    assert_eq!(waiting, Some(Some(begins_at)));
+    assert_eq!(cluster.plan_at(begins_at - SECOND).steps, Vec::new());
+    let waits = cluster.plan_at(begins_at).waiting.iter().map(|it| it.waiting.label()).collect::<Vec<_>>();
+    assert!(!waits.contains(&"SignerNotUsable") && !waits.contains(&"NotYetValid"), "{waits:?}");
 }
 
-/// X12, the other way round: nothing but another signer helps.
+/// The reverse: only another signer ends the wait.
 #[test]
-fn a_certificate_waits_without_an_end_for_a_signer_that_has_ended() {
+fn a_leaf_waits_without_an_end_for_an_expired_signer() {
     let (signer, leaf) =
         ("openshift-kube-apiserver-operator/aggregator-client-signer", "openshift-kube-apiserver/aggregator-client");
-    // The day before, or in the second in which it began.
+    // The day before, or in the second in which its validity began.
     for end in [day(2), day(3)] {
         let mut cluster = Cluster::made();
         cluster.go_to(day(3)).delete_secret(leaf);
         cluster.change_secret(signer, |state| {
             *state = living(state, end, end);
-            // The circuit breaker does not let it be made again.
+            // The circuit breaker prevents its re-issue.
             state.issues = vec![day(3) - SECOND; 5];
         });
         let report = cluster.plan();
@@ -158,9 +157,8 @@ fn a_certificate_waits_without_an_end_for_a_signer_that_has_ended() {
     }
 }
 
-/// X13.
 #[test]
-fn a_name_that_changed_is_followed_at_once() {
+fn a_changed_name_causes_a_reissue_at_once() {
     let leaf = "openshift-kube-apiserver/internal-loadbalancer-serving-certkey";
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
@@ -177,16 +175,15 @@ fn a_name_that_changed_is_followed_at_once() {
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
-/// X11.
 #[test]
-fn an_address_in_another_spelling_is_no_other_name() {
+fn another_spelling_of_an_address_is_the_same_name() {
     let mut cluster = Cluster::nothing();
-    cluster.snapshot.nodes.insert("m0".to_owned(), vec!["2001:0DB8:0::0:1".parse().unwrap()]);
+    cluster.snapshot.nodes.found_mut().insert("m0".to_owned(), vec!["2001:0DB8:0::0:1".parse().unwrap()]);
     cluster.settle();
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
-/// W01, W02, and X07 for a certificate: whether nothing is there or nothing of use, it is made with all its names.
+/// A certificate that is absent or unusable is issued with all its names.
 #[test]
 fn a_server_without_a_certificate_gets_one_with_its_names() {
     let leaf = "openshift-kube-apiserver/localhost-serving-cert-certkey";
@@ -204,7 +201,7 @@ fn a_server_without_a_certificate_gets_one_with_its_names() {
 }
 
 #[test]
-fn without_a_name_a_server_waits_and_the_others_go_on() {
+fn a_server_with_unknown_names_waits_and_the_others_continue() {
     let mut cluster = Cluster::nothing();
     cluster.snapshot.cluster.api_external = None;
     let report = cluster.plan();
@@ -214,9 +211,8 @@ fn without_a_name_a_server_waits_and_the_others_go_on() {
     assert!(issue_of(&report.steps, "openshift-kube-apiserver/internal-loadbalancer-serving-certkey").is_some());
 }
 
-/// W04, W05.
 #[test]
-fn a_signer_below_another_brings_its_issuer() {
+fn a_signer_below_another_has_its_issuer_in_the_chain() {
     let object = "openshift-kube-controller-manager-operator/csr-signer";
     let root = "openshift-kube-controller-manager-operator/csr-signer-signer";
     let mut cluster = Cluster::made();
@@ -234,7 +230,7 @@ fn a_signer_below_another_brings_its_issuer() {
 }
 
 #[test]
-fn a_forced_rotation_is_written_down_whatever_its_reason() {
+fn a_forced_rotation_is_recorded_with_any_issue() {
     let object = "openshift-kube-apiserver/kubelet-client";
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).force("kubelet-client", "leaked");
@@ -242,7 +238,7 @@ fn a_forced_rotation_is_written_down_whatever_its_reason() {
     let issue = issue_of(&report.steps, object).unwrap();
     assert_eq!(issue.reason, Reason::Forced { reason: "leaked".to_owned() });
     assert_eq!(issue.forced.as_deref(), Some("leaked"));
-    // Made anew for another reason, what was asked for has happened as well.
+    // An issue for another reason fulfils the request too.
     cluster.delete_secret(object);
     let report = cluster.plan();
     let issue = issue_of(&report.steps, object).unwrap();
@@ -252,9 +248,8 @@ fn a_forced_rotation_is_written_down_whatever_its_reason() {
     assert_eq!(cluster.plan().steps, Vec::new());
 }
 
-/// X15.
 #[test]
-fn a_refresh_that_the_catalog_shortens_takes_effect_at_once() {
+fn a_shorter_refresh_in_the_catalog_applies_at_once() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(6));
     assert_eq!(cluster.plan().steps, Vec::new());
@@ -267,7 +262,7 @@ fn a_refresh_that_the_catalog_shortens_takes_effect_at_once() {
 }
 
 #[test]
-fn what_a_step_restarts_is_said() {
+fn a_step_names_the_static_pods_that_it_restarts() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));
     let restarts = |cluster: &Cluster<'_>, object: &str| {
@@ -282,8 +277,8 @@ fn what_a_step_restarts_is_said() {
 }
 
 #[test]
-fn what_is_written_twice_in_a_row_is_the_same() {
-    // A plan that is made again an hour later from the same state asks for the same, an hour later.
+fn a_repeated_plan_has_the_same_steps() {
+    // A second plan from the same state an hour later has the same steps, an hour later.
     let mut cluster = Cluster::made();
     cluster.go_to(day(3)).force("etcd-signer", "test");
     let objects = |at| cluster.plan_at(at).steps.into_iter().map(|step| step.object).collect::<Vec<_>>();
@@ -291,7 +286,7 @@ fn what_is_written_twice_in_a_row_is_the_same() {
 }
 
 #[test]
-fn a_secret_of_another_type_is_replaced_unless_it_is_somebody_elses_or_written_anyway() {
+fn a_secret_of_the_wrong_type_is_replaced_unless_it_is_foreign_or_written_anyway() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     let signer = "openshift-kube-apiserver-operator/aggregator-client-signer";
@@ -299,12 +294,11 @@ fn a_secret_of_another_type_is_replaced_unless_it_is_somebody_elses_or_written_a
     let steps = cluster.settle();
     assert_eq!(
         steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        [format!("replace {signer} by one of the type that it should have")]
+        [format!("replace {signer}, because its type is wrong")]
     );
     assert!(cluster.snapshot.mistyped.is_empty());
     cluster.snapshot.mistyped.insert(tls(signer));
-    let is_retyped =
-        |cluster: &Cluster<'_>| cluster.plan().steps.iter().any(|step| matches!(step.action, Action::Retype(_)));
+    let is_retyped = |cluster: &Cluster<'_>| cluster.plan().steps.iter().any(|step| step.verb() == Verb::Replace);
     assert!(is_retyped(&cluster));
     let mut forced = cluster.clone();
     forced.force("aggregator-client-signer", "test");
@@ -323,7 +317,7 @@ fn a_secret_of_another_type_is_replaced_unless_it_is_somebody_elses_or_written_a
 }
 
 #[test]
-fn labels_and_annotations_are_set_right_unless_they_are_somebody_elses_or_written_anyway() {
+fn labels_and_annotations_are_corrected_unless_the_object_is_foreign_or_written_anyway() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     let leaf = "openshift-kube-apiserver/aggregator-client";
@@ -331,28 +325,28 @@ fn labels_and_annotations_are_set_right_unless_they_are_somebody_elses_or_writte
     cluster.snapshot.undescribed.extend([tls(leaf), copy.clone()]);
     let described = |cluster: &Cluster<'_>| {
         let steps = cluster.plan().steps.into_iter();
-        steps.filter(|step| matches!(step.action, Action::Describe(_))).map(|step| step.object).collect::<Vec<_>>()
+        steps.filter(|step| step.verb() == Verb::Describe).map(|step| step.object).collect::<Vec<_>>()
     };
     let both = [leaf.to_owned(), copy.object_text().to_owned()];
     let steps = cluster.clone().settle();
     assert_eq!(
         steps.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        both.clone().map(|object| format!("set the labels and annotations of {object} right"))
+        both.clone().map(|object| format!("correct the labels and annotations of {object}"))
     );
     assert!(steps.iter().all(|step| step.restarts.is_empty()));
     let catalog = cluster.planner.wiring().catalog;
     assert_eq!(steps[0].names(catalog), BTreeSet::from(["aggregator-client"]));
     assert_eq!(steps[1].names(catalog), BTreeSet::from(["client-ca"]));
     assert_eq!(described(&cluster), both);
-    // What is written anyway gets them with it.
+    // An object that is written anyway gets them with that write.
     let mut missing = cluster.clone();
     missing.set_secret(leaf, Observed::Absent);
     assert_eq!(described(&missing), both[1..]);
-    // The type is first.
+    // The type is corrected first.
     let mut mistyped = cluster.clone();
     mistyped.snapshot.mistyped.insert(tls(leaf));
     assert_eq!(described(&mistyped), both[1..]);
-    // What nobody keeps is nobody's to describe.
+    // A frozen object is not described.
     let mut users = cluster.clone();
     let theirs: Slot = "openshift-kube-apiserver/user-client-ca:ca-bundle.crt".parse().unwrap();
     users.snapshot.undescribed = BTreeSet::from([theirs]);
@@ -379,7 +373,7 @@ fn labels_and_annotations_are_set_right_unless_they_are_somebody_elses_or_writte
 }
 
 #[test]
-fn who_sets_labels_and_annotations_otherwise_each_time_gets_them_for_an_hour() {
+fn labels_and_annotations_that_another_writer_keeps_changing_are_left_for_an_hour() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     let leaf = "openshift-kube-apiserver/aggregator-client";
@@ -397,7 +391,7 @@ fn who_sets_labels_and_annotations_otherwise_each_time_gets_them_for_an_hour() {
     assert_eq!(report.next_look, now + MINUTE * 10);
     let said = report.waiting[0].waiting.to_string();
     let expected = format!(
-        "somebody else sets its labels and annotations: set right 3 times since {}, not again before {}",
+        "another writer keeps changing its labels or annotations: corrected 3 times since {}, next attempt after {}",
         ago(50),
         now + MINUTE * 10
     );

@@ -1,21 +1,20 @@
-//! How often each object is issued, and whether its row, what happened to it, or its signer explains that.
+//! Checks how often each object is issued, and whether its row, a fault or its signer explains that.
 //!
-//! Like the judge, it asks no rule of the planner: it looks at what is there, and remembers what happened.
+//! Like the judge, this module uses no rule of the planner. It looks at the objects, and records the faults.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Run, later};
+use crate::catalog::index::home_slot;
 use crate::catalog::{Row, Signer, Succession};
 use crate::plan::Issue;
-use crate::rules::SecretState;
-use crate::snapshot::Slot;
+use crate::snapshot::{SecretState, Slot};
 use crate::spec::Host;
 use crate::trust::CertificateFacts;
-use crate::wiring::home_slot;
 
-/// What is never exceeded, whatever explains each single issue.
+/// The limit of issues per day, even if each single issue is explained.
 const ISSUES_A_DAY: usize = 6;
 /// Perennial's clock may be ahead by this much.
 const CLOCK: SignedDuration = SignedDuration::from_mins(10);
@@ -23,11 +22,11 @@ const CLOCK: SignedDuration = SignedDuration::from_mins(10);
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     issued: HashMap<Slot, Vec<Timestamp>>,
-    /// When somebody last did something to an object that is answered by a new certificate.
+    /// The last fault of each object that causes a new certificate.
     disturbed: HashMap<Slot, Timestamp>,
-    /// When an administrator last forced a rotation of a row.
+    /// The last forced rotation of each row.
     forced: HashMap<String, Timestamp>,
-    /// A loop is told once.
+    /// The objects whose loop was reported.
     told: HashSet<Slot>,
 }
 
@@ -44,13 +43,13 @@ impl Ledger {
         self.issued.get(slot)?.last().copied()
     }
 
-    /// Whether somebody asked for another one since the last was made.
+    /// Returns true if a new certificate was requested since the last issue.
     fn is_asked_for(&self, slot: &Slot, row: &Row) -> bool {
         let asked = self.disturbed.get(slot).max(self.forced.get(row.id)).copied();
         asked.is_some_and(|asked| self.last_issue(slot).is_none_or(|last| last <= asked))
     }
 
-    /// Notes an issue, and says how many there were within a day.
+    /// Records an issue, and returns how many there were within a day.
     fn note(&mut self, slot: &Slot, at: Timestamp) -> usize {
         let issues = self.issued.entry(slot.clone()).or_default();
         issues.retain(|earlier| earlier.duration_until(at) < SignedDuration::from_hours(24));
@@ -60,7 +59,7 @@ impl Ledger {
 }
 
 impl Run<'_, '_> {
-    /// Looks at an issue before it is made.
+    /// Checks an issue before it is done.
     pub(super) fn account(&mut self, issue: &Issue) {
         let is_explained = self.explains(issue);
         let (since, today) = (self.ledger.last_issue(&issue.slot), self.ledger.note(&issue.slot, self.now));
@@ -73,13 +72,13 @@ impl Run<'_, '_> {
                 let age = super::super::words::span(since.duration_until(self.now));
                 format!("it is issued {age} after the last time, and nothing that happened explains that")
             }
-            None => "it is issued although what the installation left there is good".to_owned(),
+            None => "it is issued although the certificate of the installation is valid".to_owned(),
         };
         let object = issue.slot.object_text().to_owned();
         self.violation(object, format!("issue of {}: {}", issue.slot.object_text(), issue.reason), what);
     }
 
-    /// Whether there is a reason that anybody can see.
+    /// Returns true if there is a visible reason.
     fn explains(&self, issue: &Issue) -> bool {
         let Some(row) = self.planner.wiring().row(issue.row).map(|wired| wired.row) else { return false };
         let Some(state) = self.snapshot.secrets.get(&issue.slot).and_then(|found| found.present()) else { return true };
@@ -89,20 +88,20 @@ impl Run<'_, '_> {
             || self.has_other_names(row, issue, &state.certificate)
     }
 
-    /// Past its refresh (one of many may be a twentieth early), or four fifths of its life.
+    /// Returns true after its refresh (minus the jitter of a twentieth), or at 80% of its validity.
     fn is_old(&self, row: &Row, slot: &Slot, certificate: &CertificateFacts) -> bool {
         let life = certificate.validity;
         let since = self.ledger.last_issue(slot).unwrap_or(life.not_before).max(life.not_before);
         let four_fifths = life.not_after - since.duration_until(life.not_after) / 5;
         let refresh = match row.succession {
             Succession::Refresh(after) => {
-                let after = after.scaled(self.snapshot.settings.time_scale);
+                let after = after.scaled(self.snapshot.time_scale());
                 later(since, after - after / 20)
             }
             Succession::RefreshBefore(left) => {
-                let settings = &self.snapshot.settings;
-                let left = left.scaled(settings.time_scale);
-                let is_short = settings.lived(row).validity.scaled(settings.time_scale) < left * 2;
+                let scale = self.snapshot.time_scale();
+                let left = left.scaled(scale);
+                let is_short = self.snapshot.with_validity_override(row).validity.scaled(scale) < left * 2;
                 let half = since.duration_until(life.not_after) / 2;
                 life.not_after - if is_short { left.min(half) } else { left }
             }
@@ -125,7 +124,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Addresses as the numbers that they are, names as they are.
+/// Returns addresses as numbers, and names as they are.
 fn names(hosts: &[Host]) -> BTreeSet<String> {
     let name = |host: &Host| match host {
         Host::Ip(ip) => format!("address {}", ip.to_canonical()),

@@ -1,4 +1,4 @@
-//! Processes meet: who does not accept whom, since when, and what excuses it.
+//! Connections between processes: which verifier rejects which presenter, since when, and which fault excuses it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,50 +11,50 @@ use super::super::words;
 use super::super::world::{Process, Reads};
 use super::super::{Fault, Scheduled};
 use super::{Run, later};
+use crate::catalog::index::home_slot;
 use crate::catalog::{Day, Delivery, Instance};
 use crate::policy::Usage;
 use crate::snapshot::Slot;
-use crate::wiring::home_slot;
 
-/// How long an outage may last after Perennial is back, beside the time that processes need to read again.
+/// How long an outage may last after Perennial runs again, in addition to the reload time of processes.
 pub(super) const HEALS_WITHIN: SignedDuration = SignedDuration::from_hours(6);
-/// Being off for longer than this is an excuse: everything has at least this much slack.
+/// A stop longer than this is an excuse: everything has at least this reserve.
 const SLACK: i64 = 4 * 86_400;
 
-/// Edges between processes, by name.
+/// The connections on edges, by name.
 #[derive(Debug, Default)]
 pub(super) struct Meetings {
-    /// Outages that go on, by their number.
+    /// Outages that continue, by their number.
     open: HashMap<Arc<str>, usize>,
-    /// What nobody can renew and has ended.
+    /// Edges with an expired certificate that cannot be renewed.
     ended: BTreeSet<Arc<str>>,
-    /// Edges on which everybody has accepted everybody once.
+    /// Edges on which all verifiers have accepted all presenters once.
     was_up: BTreeSet<Arc<str>>,
-    /// Edges that nothing can save.
+    /// Edges that cannot be repaired.
     lost: BTreeMap<Arc<str>, Vec<Lost>>,
-    /// Outages that began with something that had ended: a lost key alone does not excuse those.
+    /// Outages that began with an expired certificate: a lost key alone does not excuse them.
     of_ends: BTreeSet<usize>,
-    /// How long processes of an edge with an outage need to read again.
-    patience: HashMap<String, SignedDuration>,
+    /// How long the processes of an edge with an outage need to reload.
+    reload_times: HashMap<String, SignedDuration>,
 }
 
-/// Why an edge cannot be saved: a signer's key was lost, or that it breaks was announced and excused.
+/// Why an edge cannot be repaired: a signer's key was lost, or its break was reported and excused.
 #[derive(Debug)]
 struct Lost {
-    /// When that was.
+    /// When that happened.
     since: Timestamp,
-    /// When the last process has read what came after.
+    /// When the last process has loaded the replacement.
     until: Timestamp,
 }
 
-/// What processes on an edge say to each other.
+/// The result of the connections on an edge.
 enum Meeting {
-    /// Not all of them are there yet.
+    /// Not all processes have started yet.
     Nobody,
     Fine,
     Refused {
         what: String,
-        /// Whether what is presented has ended.
+        /// True if the presented certificate has expired.
         has_ended: bool,
     },
 }
@@ -64,21 +64,21 @@ impl Meetings {
         self.lost.entry(edge).or_default().push(Lost { since, until });
     }
 
-    /// Whether nothing can save it up to this time.
+    /// Returns true if the edge cannot be repaired before this time.
     fn is_lost(&self, edge: &str, at: Timestamp) -> bool {
         self.lost.get(edge).into_iter().flatten().any(|lost| at <= lost.until)
     }
 
-    /// Whether a certificate that began then cannot be followed without breaking the edge: only what a lost key, or one
-    /// before it, had signed is excused, and nothing that came after.
+    /// Returns true if a certificate from that time cannot be replaced without breaking the edge. Only certificates of a lost key, or
+    /// of one before it, are excused, and none that came later.
     pub(super) fn cannot_follow(&self, edge: &str, began: Timestamp, now: Timestamp) -> bool {
         self.lost.get(edge).into_iter().flatten().any(|lost| began <= lost.since && now <= lost.until)
     }
 }
 
 impl Case {
-    /// How long its processes need to read what was written, and what was written after that.
-    pub(super) fn patience(&self) -> SignedDuration {
+    /// Returns how long its processes need to load a write, and the write that follows from it.
+    pub(super) fn reload_time(&self) -> SignedDuration {
         let lag = |delivery: Delivery| match delivery {
             Delivery::Reloaded { within } | Delivery::Relayed { within } => {
                 SignedDuration::from_secs(within.as_seconds())
@@ -96,12 +96,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Whether everybody on an edge accepts everybody, right now.
+    /// Checks whether all verifiers on an edge accept all presenters now.
     fn check(&mut self, number: usize) {
         let meeting = self.meet(number);
         let case = &self.world.cases[number];
         let edge = case.name.clone();
-        // Until everybody has started once, there is nothing to lose.
+        // Until all processes have started once, there is no outage.
         if matches!(meeting, Meeting::Fine) && !self.meetings.was_up.contains(&edge) {
             self.meetings.was_up.insert(edge.clone());
         }
@@ -110,7 +110,7 @@ impl Run<'_, '_> {
         }
         match (meeting, self.meetings.open.get(&edge).copied()) {
             (Meeting::Refused { what, has_ended }, None) => {
-                self.meetings.patience.insert(edge.to_string(), case.patience());
+                self.meetings.reload_times.insert(edge.to_string(), case.reload_time());
                 if has_ended {
                     self.meetings.of_ends.insert(self.outcome.outages.len());
                 }
@@ -132,7 +132,7 @@ impl Run<'_, '_> {
         self.outcome.tell(self.now, Happening::Trust, format!("{edge} is up again after {lasted}"));
     }
 
-    /// An edge with a node or Service that has gone is nobody's any more.
+    /// Closes the outages of edges with a node or Service that no longer exists.
     pub(super) fn close_gone(&mut self) {
         let there: BTreeSet<&Arc<str>> = self.world.cases.iter().map(|case| &case.name).collect();
         let gone: Vec<_> = self.meetings.open.iter().filter(|(edge, _)| !there.contains(edge)).collect();
@@ -160,12 +160,12 @@ impl Run<'_, '_> {
         let refused = refused.map(|(verifier, presenter)| {
             let (held, presented) = (words::content(&verifier.content), words::content(&presenter.content));
             let what =
-                format!("{}, which holds [{held}], refuses {} with [{presented}]", verifier.name, presenter.name);
+                format!("{}, which holds [{held}], rejects {} with [{presented}]", verifier.name, presenter.name);
             let has_ended = presenter.content.first().is_some_and(|leaf| leaf.validity.not_after < self.now);
             Meeting::Refused { what, has_ended }
         });
         if has_ended && self.meetings.ended.insert(case.name.clone()) {
-            let text = format!("{}: ended, and nobody here can renew it", case.name);
+            let text = format!("{}: expired, and cannot be renewed", case.name);
             self.outcome.tell(self.now, Happening::Ended, text);
         }
         match refused {
@@ -175,22 +175,22 @@ impl Run<'_, '_> {
         }
     }
 
-    /// An outage is excused by a long one of Perennial or the cluster, and then only for as long as healing takes.
+    /// Judges the outages. A long stop of Perennial or the cluster excuses an outage, and only for as long as the repair takes.
     pub(super) fn judge_outages(&mut self) {
         let excuses = excuses(&self.script);
         for (number, outage) in self.outcome.outages.clone().into_iter().enumerate() {
-            let patience = self.meetings.patience.get(&outage.edge).copied().unwrap_or(HEALS_WITHIN);
+            let reload_time = self.meetings.reload_times.get(&outage.edge).copied().unwrap_or(HEALS_WITHIN);
             let excuse =
-                excuses.iter().rev().find(|(from, to)| *from <= outage.from && outage.from <= later(*to, patience));
-            let limit = excuse.map_or(outage.from, |(_, to)| later(*to, patience));
+                excuses.iter().rev().find(|(from, to)| *from <= outage.from && outage.from <= later(*to, reload_time));
+            let limit = excuse.map_or(outage.from, |(_, to)| later(*to, reload_time));
             let end = outage.to.unwrap_or(self.end);
-            // What ended without an excuse should have been replaced, lost key or not.
+            // A certificate that expired without an excuse should have been replaced, lost key or not.
             let may_be_lost = excuse.is_some() || !self.meetings.of_ends.contains(&number);
             let is_lost = may_be_lost && self.meetings.is_lost(&outage.edge, end);
             if end <= limit || is_lost {
                 continue;
             }
-            let by = if excuse.is_some() { "it did not heal in time" } else { "nothing excuses it" };
+            let by = if excuse.is_some() { "it was not repaired in time" } else { "no fault excuses it" };
             let lasts = match outage.to {
                 Some(to) => format!("until {}", words::minute(to)),
                 None => "to the end".to_owned(),
@@ -202,17 +202,17 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Clients that know only a service CA that another operator made, and that expires before they reload, cannot be saved.
+    /// Records that clients which know only an adopted service CA, and reload after it expires, cannot be repaired.
     pub(super) fn lose_clients_of_adopted_ca(&mut self, left: SignedDuration) {
         let signed =
             self.planner.wiring().row(crate::service_ca::ROW).map(|wired| wired.signs.clone()).unwrap_or_default();
         for case in self.world.cases.iter().filter(|case| signed.contains(&case.row)) {
-            let until = later(self.now, left + case.patience());
+            let until = later(self.now, left + case.reload_time());
             self.meetings.lost.entry(case.name.clone()).or_default().push(Lost { since: self.now, until });
         }
     }
 
-    /// Whoever knows only this signer, and reads again after longer than its certificates live, cannot be saved.
+    /// Records that clients which know only this signer, and reload after its certificates expire, cannot be repaired.
     pub(super) fn key_is_lost(&mut self, slot: &Slot) {
         let wiring = self.planner.wiring();
         let mut signers = wiring.catalog.rows.iter().filter(|row| row.usage == Usage::Signer && row.day == Day::Two);
@@ -232,13 +232,13 @@ impl Run<'_, '_> {
     }
 }
 
-/// What nobody can renew has ended: that is no outage of ours.
+/// Returns true if a certificate that cannot be renewed has expired: that is no outage of Perennial.
 fn is_over(process: &Process, now: Timestamp) -> bool {
     let over = |content: &Content| content.iter().all(|it| it.validity.not_after < now);
     process.reads == Reads::Once && over(&process.content)
 }
 
-/// Times in which something was off that everything depends on, each with what was off right after it.
+/// Returns the times in which Perennial or the cluster was stopped; consecutive ones are joined.
 fn excuses(script: &[Scheduled]) -> Vec<(Timestamp, Timestamp)> {
     let mut excuses: Vec<(Timestamp, Timestamp)> = Vec::new();
     for scheduled in script {
@@ -258,15 +258,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_lost_key_had_signed_is_excused() {
+    fn a_lost_key_excuses_only_certificates_that_it_had_signed() {
         let day = |number: i64| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * number);
         let mut meetings = Meetings::default();
         meetings.lose("kubectl accepts it".into(), day(5), Timestamp::MAX);
         assert!(meetings.cannot_follow("kubectl accepts it", day(3), day(400)));
-        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(400)), "what came after can be followed");
+        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(400)), "a later certificate can be replaced");
         assert!(!meetings.cannot_follow("kubectl accepts it too", day(3), day(400)), "another edge");
         meetings.lose("kubectl accepts it".into(), day(10), day(20));
         assert!(meetings.cannot_follow("kubectl accepts it", day(6), day(20)));
-        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(21)), "everybody has had their time");
+        assert!(!meetings.cannot_follow("kubectl accepts it", day(6), day(21)), "all processes have reloaded");
     }
 }

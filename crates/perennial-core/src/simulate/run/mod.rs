@@ -1,12 +1,12 @@
-//! One run of a simulation: a queue of events, and who takes part in them.
+//! One run of a simulation: a queue of events, and the state that they change.
 
 mod delays;
+mod faults;
 mod ledger;
 mod meetings;
 mod operator;
 mod processes;
 mod queue;
-mod trouble;
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use super::chance::Chance;
 use super::judge::{Judge, Side};
 use super::outcome::Outcome;
 use super::world::{Reads, World, content};
-use super::{Decide, Fault, Options, Scheduled, day1};
+use super::{Claims, Decide, Fault, Options, Scheduled, day1};
 use crate::catalog::{ClusterFacts, ObjectName};
 use crate::plan::Planner;
 use crate::snapshot::{Service, Slot, Snapshot};
@@ -27,33 +27,34 @@ use meetings::Meetings;
 use operator::Operator;
 use queue::{Event, Queue};
 
-/// How often the conditions of a run are judged at most: each time is a look at every edge.
+/// The largest number of checks of the conditions in a run: each checks every edge.
 const MOST_CONDITIONS: usize = 40;
 
 pub(super) struct Run<'a, 'c> {
     planner: &'a Planner<'c>,
     decide: &'a Decide<'a>,
+    claims: &'a Claims<'a>,
     script: Vec<Scheduled>,
     end: Timestamp,
     chance: Chance,
     now: Timestamp,
     queue: Queue,
-    /// The API objects, as whoever observes them without a mistake would write them down.
+    /// The API objects, as an observer without errors would record them.
     snapshot: Snapshot,
     world: World,
     judge: Judge,
     operator: Operator,
     meetings: Meetings,
     ledger: Ledger,
-    /// Until when nothing runs.
+    /// Until when the whole cluster is down.
     cluster_down: Timestamp,
-    /// How many names of nodes and Services were given away.
+    /// The number of names given to nodes and Services.
     names: usize,
-    /// Objects that were found to wait needlessly: each is told once.
+    /// Objects with a needless wait: each is reported once.
     delays: HashSet<Slot>,
-    /// When objects last lost what they remember, because they were deleted or damaged.
+    /// When objects last lost their recorded history, because they were deleted or damaged.
     forgotten: HashMap<Slot, Timestamp>,
-    /// What waited when the conditions were last judged, and how often they still are.
+    /// The waits at the last check of the conditions, and the number of remaining checks.
     conditions_asked: Vec<(Slot, &'static str)>,
     conditions_left: usize,
     outcome: Outcome,
@@ -65,10 +66,12 @@ impl<'a, 'c> Run<'a, 'c> {
         options: &Options,
         script: Vec<Scheduled>,
         decide: &'a Decide<'a>,
+        claims: &'a Claims<'a>,
     ) -> Run<'a, 'c> {
         let mut run = Run {
             planner,
             decide,
+            claims,
             end: options.end(),
             chance: Chance::new(options.seed),
             now: options.start,
@@ -95,7 +98,7 @@ impl<'a, 'c> Run<'a, 'c> {
         run
     }
 
-    /// Everybody who never reads again has read what the installation left; nobody else has started yet.
+    /// Starts the run: processes that never reload have read the files of the installation; no other process has started.
     fn begin(&mut self) {
         self.rebuild();
         let slots: Vec<(Side, Slot)> = self.world.cases_of.keys().cloned().collect();
@@ -154,13 +157,13 @@ impl<'a, 'c> Run<'a, 'c> {
         }
     }
 
-    /// Whether it happens even while everything is off: that something goes off.
+    /// Returns true for an event that happens even while the cluster is down: another outage.
     fn is_of_power(&self, event: &Event) -> bool {
         let Event::Fault(number) = event else { return false };
         matches!(self.script[*number].fault, Fault::ClusterDown { .. } | Fault::OperatorDown { .. })
     }
 
-    /// What would have happened while everything was off happens soon after; but nobody can touch what is off.
+    /// Delays an event of the cluster until shortly after the outage; users cannot change objects in the meantime.
     fn postpone(&mut self, event: Event) {
         let later = self.cluster_down + self.chance.seconds(1, 60);
         match event {
@@ -176,15 +179,16 @@ impl<'a, 'c> Run<'a, 'c> {
     }
 }
 
-/// A cluster with its first nodes and Services, as the installation left it.
+/// Returns a cluster with its first nodes and Services, after the installation.
 fn installed(planner: &Planner<'_>, options: &Options) -> Snapshot {
     let mut snapshot = Snapshot::empty(planner.wiring(), cluster(), options.start);
+    snapshot.settings.every_component = true;
     for number in 0..options.nodes {
-        snapshot.nodes.insert(format!("master-{number}"), vec![node_address(number)]);
+        snapshot.nodes.found_mut().insert(format!("master-{number}"), vec![node_address(number)]);
     }
     for number in 0..options.services {
         let (slot, service) = service(number);
-        snapshot.services.insert(slot, service);
+        snapshot.services.found_mut().insert(slot, service);
     }
     snapshot.complete(planner.wiring());
     day1::install(&mut snapshot, planner.wiring());
@@ -205,7 +209,7 @@ fn cluster() -> ClusterFacts {
     }
 }
 
-/// Of the three usual kinds: IPv4, IPv6, and IPv4 written as IPv6, which is where comparing texts goes wrong.
+/// Returns addresses of three kinds: IPv4, IPv6 and IPv4-mapped IPv6, for which a comparison of texts is wrong.
 fn node_address(number: usize) -> IpAddr {
     let [high, low] = u16::try_from(number + 4).unwrap_or(u16::MAX).to_be_bytes();
     let four = std::net::Ipv4Addr::from([10, 0, high, low]);
@@ -218,7 +222,7 @@ fn node_address(number: usize) -> IpAddr {
 
 fn service(number: usize) -> (Slot, Service) {
     let object = ObjectName { namespace: "shop".to_owned(), name: format!("web-{number}-tls") };
-    (Slot::tls(&object), Service { name: format!("web-{number}"), headless: number % 3 == 2, uid: String::new() })
+    (Slot::tls(&object), Service { name: format!("web-{number}"), headless: number % 3 == 2, ..Service::default() })
 }
 
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

@@ -1,4 +1,4 @@
-//! Perennial in the simulation: when it looks, what becomes of its plan, and what its writes are judged by.
+//! Perennial in the simulation: when it runs a pass, what happens to its plan, and how its writes are judged.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,41 +11,41 @@ use super::super::world::content;
 use super::queue::Event;
 use super::{Run, later};
 use crate::catalog::{Day, Signer};
-use crate::plan::{Action, Pending, Planner, Report, Scope, Step};
+use crate::plan::{Action, Kind, Pending, Planner, Report, Scope, Step};
 use crate::policy::Usage;
 use crate::snapshot::Slot;
 
-/// How soon Perennial looks when something happened.
+/// How soon Perennial runs a pass after an event, in seconds.
 const NOTICES_WITHIN: i64 = 30;
-/// How late a timer may be.
+/// How late a timer may be, in seconds.
 const TIMER_LATE: i64 = 600;
-/// After so many writes, certificates that nothing speaks of are forgotten.
+/// After this many writes, certificates that no slot refers to are removed.
 const FORGETS_EVERY: u64 = 500;
 
-/// What Perennial is about to do, and what keeps it from that.
+/// The state of Perennial.
 #[derive(Debug)]
 pub(super) struct Operator {
     next_look: Option<Timestamp>,
-    /// The rest of its plan.
+    /// The remaining steps of its plan.
     pub(super) pending: VecDeque<Step>,
-    /// Objects that somebody else changed since it looked: the API refuses a write of them.
+    /// Objects that another writer changed since the last observation: the API rejects a write of them.
     pub(super) touched: BTreeSet<String>,
     pub(super) down_until: Timestamp,
     /// By how many seconds its clock is wrong, and until when.
     pub(super) clock_off: (i64, Timestamp),
-    /// So many of its writes do not get through.
+    /// The number of next writes that are lost.
     pub(super) lose_writes: u64,
-    /// Whether its next write gets through, but not the answer.
+    /// True if the response of the next write is lost.
     pub(super) lose_answer: bool,
-    /// It dies after so many writes.
+    /// It crashes after so many writes.
     pub(super) crash_after: Option<u64>,
-    /// When each family is to be looked at.
+    /// When each family of certificates is planned next.
     due: BTreeMap<&'static str, Timestamp>,
-    /// Families that something happened to.
+    /// Families with a change.
     dirty: BTreeSet<&'static str>,
-    /// What waits, by family: since when, and for what.
+    /// The waits by family: since when, and for what.
     pub(super) waiting: BTreeMap<(&'static str, Slot), (Timestamp, String, Pending)>,
-    /// The risks that it announced.
+    /// The risks that it reported.
     risks: BTreeSet<(String, Timestamp)>,
 }
 
@@ -74,7 +74,7 @@ impl Operator {
         if now < until { now + SignedDuration::from_secs(seconds) } else { now }
     }
 
-    /// A family that something happened to, or whose time has come.
+    /// Returns a family with a change, or one that is due.
     fn next_root(&self, clock: Timestamp) -> Option<&'static str> {
         let due = || self.due.iter().find(|(_, due)| **due <= clock).map(|(root, _)| *root);
         self.dirty.first().copied().or_else(due)
@@ -88,7 +88,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// At this instant, and not before.
+    /// Runs a pass at this instant, not earlier.
     pub(super) fn look_again_at(&mut self, at: Timestamp) {
         self.operator.next_look = Some(at);
         self.queue.push(at, Event::Look);
@@ -99,13 +99,13 @@ impl Run<'_, '_> {
         self.look_at(at);
     }
 
-    /// Something happened that may matter to anybody.
+    /// Plans all families after an event that may affect any of them.
     pub(super) fn stir(&mut self) {
         self.operator.dirty.extend(self.operator.due.keys());
         self.notice();
     }
 
-    /// A static pod restarted: who waits for nothing has nothing to learn from that.
+    /// Plans the families with waits after the restart of a static pod. Others are not affected.
     pub(super) fn stir_who_waits(&mut self) {
         if !self.operator.waiting.is_empty() {
             self.operator.dirty.extend(self.operator.waiting.keys().map(|(root, _)| *root));
@@ -127,7 +127,7 @@ impl Run<'_, '_> {
         self.snapshot.taken_at = self.operator.clock(self.now);
         self.world.observe(&mut self.snapshot);
         self.operator.touched.clear();
-        // One family after the other: what one writes, the next one sees.
+        // One family after the other: each sees the writes of the previous one.
         while let Some(root) = self.operator.next_root(self.snapshot.taken_at) {
             self.outcome.looks += 1;
             let report = (self.decide)(self.planner, &self.snapshot, &Scope::Signer(root));
@@ -152,7 +152,7 @@ impl Run<'_, '_> {
             let late = self.chance.seconds(1, TIMER_LATE);
             self.look_at(later(next.max(self.now), late));
         }
-        // Nobody trusts a timer alone when the clock was wrong.
+        // With a wrong clock, a timer alone is not enough.
         if self.now < self.operator.clock_off.1 {
             self.look_at(self.operator.clock_off.1);
         }
@@ -192,14 +192,14 @@ impl Run<'_, '_> {
             return self.crash();
         }
         self.operator.crash_after = self.operator.crash_after.map(|left| left - 1);
-        // Somebody changed the object since it was looked at, or the write does not get through: look again.
+        // Another writer changed the object since the observation, or the write is lost: observe again.
         if self.operator.touched.contains(&step.object) || self.operator.lose_writes > 0 {
             self.operator.lose_writes = self.operator.lose_writes.saturating_sub(1);
             self.operator.pending.clear();
             return self.notice();
         }
         self.carry_out(&step);
-        // Without an answer it is tried again, meets its own newer version, and is refused: look again.
+        // Without a response Perennial retries, gets a conflict with its own write, and observes again.
         if std::mem::take(&mut self.operator.lose_answer) {
             self.operator.pending.clear();
         }
@@ -247,7 +247,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Bundles that several families share are everybody's.
+    /// Marks the families that share a changed bundle.
     fn dirty_by(&mut self, step: &Step) {
         let wiring = self.planner.wiring();
         let is_in = |root: &&str, bundle: &str| wiring.row(root).is_some_and(|it| it.flows_into.contains(&bundle));
@@ -257,7 +257,7 @@ impl Run<'_, '_> {
                 let roots = self.operator.due.keys().filter(|root| bundles.iter().any(|it| is_in(root, it.bundle)));
                 roots.copied().collect()
             }
-            Action::CopySecret(_) | Action::CopyBundle(_) | Action::Retype(_) | Action::Describe(_) => Vec::new(),
+            _ => Vec::new(),
         };
         self.operator.dirty.extend(roots);
     }
@@ -271,11 +271,10 @@ impl Run<'_, '_> {
             let cannot_follow =
                 wrong.replaced_from.is_some_and(|began| self.meetings.cannot_follow(&wrong.edge, began, self.now));
             if is_announced && (wrong.breaks_anyway.is_some() || cannot_follow) {
-                let patience = case.patience();
-                let text =
-                    format!("{}: {} breaks in any case, and everybody else is saved", words::write(step), wrong.edge);
+                let reload_time = case.reload_time();
+                let text = format!("{}: {} breaks in any case; all other edges hold", words::write(step), wrong.edge);
                 self.outcome.tell(self.now, Happening::Risk, text);
-                self.meetings.lose(wrong.edge, self.now, later(self.now, patience));
+                self.meetings.lose(wrong.edge, self.now, later(self.now, reload_time));
                 continue;
             }
             let what = sentence(&wrong);
@@ -292,18 +291,16 @@ impl Run<'_, '_> {
 
 fn sentence(wrong: &Wrong) -> String {
     let (held, presented) = (words::content(&wrong.verifier_holds), words::content(&wrong.presented));
-    format!("whoever holds [{held}] refuses [{presented}] from {} on", words::minute(wrong.at))
+    format!("a process that holds [{held}] rejects [{presented}] from {} on", words::minute(wrong.at))
 }
 
-/// What a write changes, as processes see it.
+/// Returns the slots that a write changes, as processes see them.
 fn changed(step: &Step) -> Vec<(Side, Slot)> {
-    match &step.action {
-        Action::Issue(issue) => vec![(Side::Presented, issue.slot.clone())],
-        Action::Publish(bundles) => bundles.iter().map(|it| (Side::Trust, it.slot.clone())).collect(),
-        Action::CopySecret(items) => items.iter().map(|it| (Side::Presented, it.to.clone())).collect(),
-        Action::CopyBundle(item) => vec![(Side::Trust, item.to.clone())],
-        Action::Retype(_) | Action::Describe(_) => Vec::new(),
-    }
+    let side = match step.kind() {
+        Kind::Secret => Side::Presented,
+        Kind::ConfigMap => Side::Trust,
+    };
+    step.changes().into_iter().map(|slot| (side, slot.clone())).collect()
 }
 
 fn is_same(one: &Content, other: &Content) -> bool {

@@ -1,4 +1,4 @@
-//! What processes do with a new version: read it again, restart with it, hand it on, or request another.
+//! What processes do with a new version: reload it, restart with it, pass it on, or request a new certificate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::Run;
 use super::queue::Event;
 use crate::snapshot::Slot;
 
-/// A certificate that a kubelet requests lives this long, or as long as its signer.
+/// The validity of a certificate that a kubelet requests, limited by its signer's.
 const REQUESTED_LIFE: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// How many seconds a file on a node may be behind the object that it repeats.
+/// How many seconds a file on a node may be behind its object.
 const SYNC_WITHIN: i64 = 600;
 
 impl Run<'_, '_> {
-    /// Lets everybody who reads the slot know, sooner or later.
+    /// Schedules the reload of all processes that read the slot.
     pub(super) fn spread(&mut self, side: Side, slot: &Slot) {
         let readers = self.world.readers.get(&(side, slot.clone())).cloned().unwrap_or_default();
         for number in readers {
@@ -48,7 +48,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// A revision holds what the objects hold now; what is absent or damaged, as the revision before.
+    /// Creates a revision with the current content of the objects; for absent or damaged ones, that of the previous revision.
     pub(super) fn revision(&mut self, name: &Arc<str>) {
         let Some(operand) = self.world.operands.get(name) else { return };
         let mut contents: Contents = operand.latest.as_ref().clone();
@@ -69,9 +69,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The next node that is behind starts the latest revision.
+    /// Starts the latest revision on the next node that is behind.
     pub(super) fn restart(&mut self, name: &Arc<str>) {
-        let nodes: Vec<Arc<str>> = self.snapshot.nodes.keys().map(|node| node.as_str().into()).collect();
+        let nodes: Vec<Arc<str>> = self.snapshot.nodes.found().keys().map(|node| node.as_str().into()).collect();
         let Some(operand) = self.world.operands.get_mut(name) else { return };
         let (revision, contents) = (operand.revision, operand.latest.clone());
         let runs = |node: &Arc<str>| operand.nodes.get(node).is_some_and(|running| running.revision == revision);
@@ -88,7 +88,7 @@ impl Run<'_, '_> {
             self.soon(120, 600, Event::Restart(name.clone()));
         }
         self.start(name, &node, &contents);
-        // While others still run the old revision, what is handed on may be theirs.
+        // While other nodes run the old revision, the content that they pass on may be older.
         for (process, seconds, content) in self.handed_on(name, &contents) {
             if is_last || self.chance.percent(50) {
                 self.soon(1, seconds, Event::Relay(process, content));
@@ -97,7 +97,7 @@ impl Run<'_, '_> {
         self.stir_who_waits();
     }
 
-    /// The processes of a static pod start with what its revision holds, or with what their files hold.
+    /// Starts the processes of a static pod with the content of its revision, or of their files.
     fn start(&mut self, name: &Arc<str>, node: &Arc<str>, contents: &Contents) {
         for number in 0..self.world.processes.len() {
             let process = &self.world.processes[number];
@@ -113,7 +113,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Who is handed something by an operand with these contents: within how many seconds, and what.
+    /// Returns the processes to which an operand passes on content: within how many seconds, and which content.
     fn handed_on(&self, name: &Arc<str>, contents: &Contents) -> Vec<(usize, i64, Content)> {
         let told = |(number, process): (usize, &super::super::world::Process)| match &process.reads {
             Reads::From { operand, seconds } if operand == name => {
@@ -125,7 +125,7 @@ impl Run<'_, '_> {
         self.world.processes.iter().enumerate().filter_map(told).collect()
     }
 
-    /// A node has power again: its static pods come back with the revision that they had, and hand on what is in that.
+    /// Starts the static pods of a node again with their previous revision.
     pub(super) fn boot(&mut self, node: &Arc<str>) {
         let mut started: Vec<(Arc<str>, Arc<Contents>)> = Vec::new();
         for (name, operand) in &mut self.world.operands {
@@ -153,7 +153,7 @@ impl Run<'_, '_> {
         if process.reads == Reads::Requests {
             return self.request(number);
         }
-        // What is absent or damaged is not taken over: the process goes on with what it has.
+        // A process ignores absent or damaged content and keeps what it has.
         if let Some(content) = content(&self.snapshot, process.side, &process.slot) {
             self.take(number, content);
         }
@@ -185,7 +185,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// A kubelet's certificate: of the signer that issues now, renewed when most of its life is over.
+    /// Requests a kubelet's certificate from the current signer; it is renewed when most of its validity has passed.
     fn request(&mut self, number: usize) {
         let slot = &self.world.processes[number].slot;
         let signer = content(&self.snapshot, Side::Presented, slot).and_then(|content| content.first().cloned());
@@ -196,11 +196,11 @@ impl Run<'_, '_> {
         let begin = (self.now - SignedDuration::from_mins(5)).max(signer.validity.not_before);
         let life = self.now.duration_until(end).as_secs();
         self.take(number, Content::from([Arc::new(handed_out(&signer, begin, end))]));
-        // Nobody asks more often than once a minute, however short the life of what it gets.
+        // No process requests more often than once a minute, however short the validity.
         self.soon((life * 7 / 10).max(60), (life * 9 / 10).max(120), Event::Load(number));
     }
 
-    /// Looks at the process again when something that it holds ends.
+    /// Schedules a check of the process for when one of its certificates expires.
     pub(super) fn watch_end(&mut self, number: usize) {
         let ends = self.world.processes[number].content.iter().filter_map(|it| it.validity.first_after());
         let ends: BTreeSet<Timestamp> = ends.filter(|end| self.now < *end && *end < self.end).collect();

@@ -1,4 +1,4 @@
-//! What is going to happen, in the order of time.
+//! The queue of future events, in the order of time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -8,32 +8,32 @@ use jiff::Timestamp;
 
 use super::super::judge::Content;
 
-/// Something that happens at an instant. Processes are spoken of by their numbers.
+/// An event. Processes are numbers.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Perennial looks.
+    /// Perennial runs a pass.
     Look,
     /// Perennial makes the next write of its plan.
     Write,
     /// A process reads its slot.
     Load(usize),
-    /// A process is handed something by another one.
+    /// A process gets content from another one.
     Relay(usize, Content),
     /// A new revision of an operand is made.
     Revision(Arc<str>),
     /// The next node of an operand starts its latest revision.
     Restart(Arc<str>),
-    /// A node has power again.
+    /// A node starts again.
     Boot(Arc<str>),
-    /// Something that a process holds has ended.
+    /// A certificate of a process has expired.
     Check(usize),
-    /// Trouble, by its number in the script.
+    /// A fault, by its number in the script.
     Fault(usize),
     /// The policy can be read again.
     PolicyReadable,
 }
 
-/// Events by their time; those of one instant in the order in which they were foreseen.
+/// Events by time; events of one instant in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Reverse<Planned>>,

@@ -1,4 +1,4 @@
-//! The judge itself: what it must refuse, it refuses.
+//! Tests of the judge: it rejects what it must reject.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ fn check(bundle: &str, presented: &str, purpose: Purpose, host: &str, at: i64) -
 }
 
 #[test]
-fn who_is_trusted_is_accepted_as_long_as_everything_is_valid() {
+fn a_leaf_of_a_trusted_ca_is_accepted_while_both_are_valid() {
     let accepted = |bundle: &str, presented: &str, at: i64| check(bundle, presented, Purpose::Server, "web.test", at);
     assert!(accepted("s1", "web by s1", 0));
     assert!(accepted("s1", "web by s1", 60));
     assert!(!accepted("s1", "web by s1", 61), "the leaf has ended");
     assert!(!accepted("s1", "web by s1", -1), "the leaf has not begun");
     assert!(!accepted("s2", "web by s1", 50), "another signer");
-    assert!(!accepted("", "web by s1", 50), "nobody is trusted");
+    assert!(!accepted("", "web by s1", 50), "no CA is trusted");
     assert!(!accepted("s1", "", 50), "nothing is presented");
     assert!(accepted("s1", "web by s2 + s2 by s1", 50), "over the cross-certificate");
     assert!(!accepted("s1", "web by s2 + s2", 50), "what is served beside it is not trusted for that");
@@ -47,8 +47,8 @@ fn who_is_trusted_is_accepted_as_long_as_everything_is_valid() {
 }
 
 #[test]
-fn an_anchor_that_has_ended_or_not_begun_is_none() {
-    // Unlike what is presented, the anchor is trusted; but not beyond its own life.
+fn an_expired_or_future_anchor_is_not_trusted() {
+    // The anchor is trusted, but only within its own validity.
     let mut anchor = (*content("s1")[0]).clone();
     anchor.validity.not_after = day(30);
     let accepted = |at| accepts(&[Arc::new(anchor.clone())], &content("web by s1"), Purpose::Server, &[], day(at));
@@ -58,9 +58,9 @@ fn an_anchor_that_has_ended_or_not_begun_is_none() {
 }
 
 #[test]
-fn purpose_and_names_must_fit() {
+fn purpose_and_names_must_match() {
     assert!(!check("s1", "web by s1", Purpose::Client, "web.test", 50), "a server is no client");
-    assert!(check("s1", "user by s1", Purpose::Client, "anything.test", 50), "nobody dials a client");
+    assert!(check("s1", "user by s1", Purpose::Client, "anything.test", 50), "a client has no host name");
     assert!(!check("s1", "user by s1", Purpose::Server, "user.test", 50), "a client is no server");
     assert!(!check("s1", "web by s1", Purpose::Server, "other.test", 50), "it lacks the name");
     assert!(check("s1", "web by s1", Purpose::Server, "10.0.0.7", 50));
@@ -69,12 +69,12 @@ fn purpose_and_names_must_fit() {
 }
 
 #[test]
-fn a_path_is_no_longer_than_its_cas_allow() {
+fn the_path_length_of_cas_is_enforced() {
     assert!(check("s1", "leaf by short + short by s1", Purpose::Server, "leaf.test", 50));
     assert!(!check("s1", "low by deep + deep by short + short by s1", Purpose::Server, "low.test", 50));
 }
 
-/// What nobody holds, or what they were seen to.
+/// The versions that processes were observed to hold, or none.
 #[derive(Default)]
 struct Watched {
     trusts: HashMap<Slot, Vec<Content>>,
@@ -107,7 +107,7 @@ fn case(verifier: Delivery, is_class: bool) -> Case {
     }
 }
 
-/// A judge who has seen these writes: the bundle or the leaf, and the day.
+/// Returns a judge that has seen these writes: the bundle or the leaf, and the day.
 fn judge(case: &Case, writes: &[(Side, &str, i64)]) -> Judge {
     let mut judge = Judge::default();
     for (side, text, at) in writes {
@@ -117,67 +117,82 @@ fn judge(case: &Case, writes: &[(Side, &str, i64)]) -> Judge {
     judge
 }
 
-/// The day on which a write breaks the edge, if it does.
+/// Returns the day on which a write breaks the edge, if it does.
 fn breaks(case: &Case, writes: &[(Side, &str, i64)], write: (Side, &str, i64), held: &Watched) -> Option<Timestamp> {
     let (side, text, at) = write;
     judge(case, writes).judge(case, side, &content(text), held, day(at)).map(|wrong| wrong.at)
 }
 
 #[test]
-fn a_leaf_whose_signer_is_published_but_not_read_breaks_an_edge() {
+fn a_leaf_whose_signer_is_published_but_not_loaded_breaks_an_edge() {
     let case = case(TEN_DAYS, false);
     let writes = [(Side::Trust, "s1", 0), (Side::Presented, "web by s1", 0), (Side::Trust, "s1 + s2", 45)];
-    let nobody = Watched::default();
-    assert_eq!(breaks(&case, &writes, (Side::Presented, "web by s2", 50), &nobody), Some(day(50)));
-    assert_eq!(breaks(&case, &writes, (Side::Presented, "web by s2", 55), &nobody), None);
-    assert_eq!(breaks(&case, &writes, (Side::Presented, "web by s2 + s2 by s1", 50), &nobody), None, "cross-signed");
+    let unobserved = Watched::default();
+    assert_eq!(breaks(&case, &writes, (Side::Presented, "web by s2", 50), &unobserved), Some(day(50)));
+    assert_eq!(breaks(&case, &writes, (Side::Presented, "web by s2", 55), &unobserved), None);
+    assert_eq!(
+        breaks(&case, &writes, (Side::Presented, "web by s2 + s2 by s1", 50), &unobserved),
+        None,
+        "cross-signed"
+    );
 }
 
 #[test]
-fn trust_that_goes_while_its_leaf_is_held_breaks_an_edge() {
+fn removing_a_ca_while_a_process_holds_its_leaf_breaks_an_edge() {
     let case = case(TEN_DAYS, false);
-    let nobody = Watched::default();
+    let unobserved = Watched::default();
     let old = [(Side::Trust, "s1 + s2", 40), (Side::Presented, "web by s1", 40)];
-    assert_eq!(breaks(&case, &old, (Side::Trust, "s2", 50), &nobody), Some(day(50)));
-    // A day after the leaf was superseded, nobody holds it any more.
+    assert_eq!(breaks(&case, &old, (Side::Trust, "s2", 50), &unobserved), Some(day(50)));
+    // A day after the leaf was superseded, no process holds it any more.
     let new = [old[0], old[1], (Side::Presented, "web by s2", 50)];
-    assert_eq!(breaks(&case, &new, (Side::Trust, "s2", 50), &nobody), Some(day(50)));
-    assert_eq!(breaks(&case, &new, (Side::Trust, "s2", 51), &nobody), None);
+    assert_eq!(breaks(&case, &new, (Side::Trust, "s2", 50), &unobserved), Some(day(50)));
+    assert_eq!(breaks(&case, &new, (Side::Trust, "s2", 51), &unobserved), None);
 }
 
 #[test]
-fn what_breaks_within_the_horizon_counts_and_what_breaks_anyway_does_not() {
+fn an_edge_that_breaks_within_the_horizon_counts_unless_it_breaks_without_the_write() {
     let case = case(TEN_DAYS, false);
-    let nobody = Watched::default();
+    let unobserved = Watched::default();
     let second = SignedDuration::from_secs(1);
-    // The cross-certificate ends on day 100, and its reader has ten days from day 95 on to lack the new signer.
+    // The cross-certificate expires on day 100, and its reader may lack the new signer for ten days from day 95 on.
     let writes = [(Side::Trust, "s1", 0), (Side::Presented, "web by s1", 0)];
     let cross = (Side::Presented, "web by s2 + s2 by s1", 50);
-    assert_eq!(breaks(&case, &writes, cross, &nobody), None, "its end is far beyond the horizon");
-    // On day 55 the old leaf has five days left: with or without the bundle, it ends.
-    assert_eq!(breaks(&case, &writes, (Side::Trust, "s1 + s2", 55), &nobody), None);
-    // What ends sooner than what it replaces breaks the edge when it does.
+    assert_eq!(breaks(&case, &writes, cross, &unobserved), None, "it expires far beyond the horizon");
+    // On day 55 the old leaf has five days left: it expires with or without the bundle.
+    assert_eq!(breaks(&case, &writes, (Side::Trust, "s1 + s2", 55), &unobserved), None);
+    // A certificate that expires sooner than the one that it replaces breaks the edge then.
     let mut sooner = (*content("web by s1")[0]).clone();
     sooner.validity.not_after = day(52);
     let new = Content::from([Arc::new(sooner)]);
-    let found = judge(&case, &writes).judge(&case, Side::Presented, &new, &nobody, day(50)).unwrap();
+    let found = judge(&case, &writes).judge(&case, Side::Presented, &new, &unobserved, day(50)).unwrap();
     assert_eq!((found.at, found.breaks_anyway), (day(52) + second, None));
-    assert!(judge(&case, &writes).judge(&case, Side::Presented, &new, &nobody, day(41)).is_none(), "day 52 is too far");
+    assert!(
+        judge(&case, &writes).judge(&case, Side::Presented, &new, &unobserved, day(41)).is_none(),
+        "day 52 is too far"
+    );
 }
 
 #[test]
-fn certificates_by_request_live_as_long_as_their_signer() {
+fn certificates_on_request_are_in_use_until_their_signer_expires() {
     let case = case(TEN_DAYS, true);
-    let nobody = Watched::default();
+    let unobserved = Watched::default();
     let writes = [(Side::Trust, "s1 + s2", 40), (Side::Presented, "s1", 40), (Side::Presented, "s2", 60)];
-    assert_eq!(breaks(&case, &writes, (Side::Trust, "s2", 99), &nobody), Some(day(99)), "some by s1 are still alive");
-    assert_eq!(breaks(&case, &writes, (Side::Trust, "s2", 101), &nobody), None, "all by s1 have ended");
+    assert_eq!(
+        breaks(&case, &writes, (Side::Trust, "s2", 99), &unobserved),
+        Some(day(99)),
+        "some leaves of s1 are still valid"
+    );
+    assert_eq!(breaks(&case, &writes, (Side::Trust, "s2", 101), &unobserved), None, "all leaves of s1 have expired");
     let early = [(Side::Trust, "s1", 0), (Side::Presented, "s1", 0)];
-    assert_eq!(breaks(&case, &early, (Side::Presented, "s2", 50), &nobody), Some(day(50)), "nobody trusts s2 yet");
+    assert_eq!(
+        breaks(&case, &early, (Side::Presented, "s2", 50), &unobserved),
+        Some(day(50)),
+        "no verifier trusts s2 yet"
+    );
 }
 
 #[test]
-fn what_static_pods_hold_counts_and_not_how_long_ago_it_was_written() {
+fn observed_versions_of_static_pods_count_instead_of_lags() {
     let case = case(Delivery::Revisioned, false);
     let writes = [(Side::Trust, "s1", 0), (Side::Presented, "web by s1", 0), (Side::Trust, "s1 + s2", 41)];
     let hold =

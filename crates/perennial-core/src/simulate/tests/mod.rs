@@ -1,9 +1,9 @@
-//! Years, with and without trouble; and behaviours that must not pass.
+//! Runs of years, with and without faults; and faulty planners that must be detected.
 
 mod controls;
 mod judge;
+mod scripted_faults;
 mod seeds;
-mod trouble;
 mod years;
 
 use super::chance::Chance;
@@ -14,24 +14,24 @@ fn start() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-/// The first instant of this day.
+/// Returns the first instant of this day.
 fn day(number: i64) -> Timestamp {
     start() + SignedDuration::from_hours(24 * number)
 }
 
-/// So many days of a usual cluster without trouble.
+/// Returns so many days of a usual cluster without faults.
 fn days(number: i64) -> Options {
     Options { length: SignedDuration::from_hours(24 * number), ..Options::years(1, 1, start()) }
 }
 
-/// An administrator forces a rotation of this row on this day.
+/// Returns a forced rotation of this row on this day.
 fn force(number: i64, row: &str) -> Scheduled {
     let rows: Vec<&str> = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two).map(|row| row.id).collect();
     let draw = (0..).find(|draw| Chance::new(*draw).pick(&rows) == Some(&row)).unwrap();
     Scheduled { at: day(number), fault: Fault::Force(draw) }
 }
 
-/// What ended is over soon after somebody is back, and no object is issued more than a few times for that.
+/// Checks that all outages end soon after `back`, and that no object is issued more than a few times for that.
 fn healed(outcome: &Outcome, back: Timestamp) {
     let within = SignedDuration::from_hours(6);
     for outage in outcome.outages.iter().filter(|outage| outage.from <= back) {

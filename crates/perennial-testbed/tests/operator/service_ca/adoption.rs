@@ -1,4 +1,4 @@
-//! A CA that is already there: of the original operator, with the life of old, or somebody's who still keeps it.
+//! An existing CA: of the original operator, with an earlier validity, or of another operator that still manages it.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::lab::{Ca, DAY, Handshakes, Lab, MINIMUM, NAMESPACE, SECOND};
 use crate::mint::Minted;
 use crate::support::{Key, Workshop};
 
-/// The extensions of the original operator's, whose key identifiers are SHA-1.
+/// The extensions of the original operator's CAs, whose key identifiers are SHA-1.
 const EXTENSIONS: &str = "basicConstraints=critical,CA:TRUE
 keyUsage=critical,digitalSignature,keyEncipherment,keyCertSign
 subjectKeyIdentifier=hash
 authorityKeyIdentifier=keyid:always";
 const SUBJECT: &str = "/CN=openshift-service-serving-signer@1735689600";
 
-/// What the original operator left after a rotation.
+/// The objects of the original operator after a rotation.
 struct Original {
     data: BTreeMap<&'static str, String>,
     old: Certificate,
     new: Certificate,
 }
 
-/// The old one of January 2025, and the new one of February 2026, each with 790 days.
+/// The old CA of January 2025, and the new one of February 2026, each with 790 days.
 fn original(key: Key) -> Original {
     let it = Workshop::new(key);
     it.issue("old", SUBJECT, "old", EXTENSIONS, ("20250101000000Z", "20270302000000Z"));
@@ -45,20 +45,20 @@ fn original(key: Key) -> Original {
     Original { data: data.into(), old: certificate("old"), new: certificate("new") }
 }
 
-/// Until when whoever was started in the time of this one is in.
+/// Returns until when clients that started with this CA are accepted.
 fn ends(certificate: &Certificate) -> Timestamp {
     certificate.facts().validity.not_after
 }
 
-async fn an_rsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due(lab: &Lab) {
-    one_of_the_original_operator_is_taken(lab, Key::Rsa).await;
+async fn an_rsa_ca_of_the_original_operator_is_adopted_and_rotated_when_due(lab: &Lab) {
+    a_ca_of_the_original_operator_is_adopted(lab, Key::Rsa).await;
 }
 
-async fn an_ecdsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due(lab: &Lab) {
-    one_of_the_original_operator_is_taken(lab, Key::Ec).await;
+async fn an_ecdsa_ca_of_the_original_operator_is_adopted_and_rotated_when_due(lab: &Lab) {
+    a_ca_of_the_original_operator_is_adopted(lab, Key::Ec).await;
 }
 
-async fn one_of_the_original_operator_is_taken(lab: &Lab, key: Key) {
+async fn a_ca_of_the_original_operator_is_adopted(lab: &Lab, key: Key) {
     let original = original(key);
     lab.put(original.data.clone(), &original.data["ca-bundle.crt"], "somebody").await;
     let secret = lab.secret().await;
@@ -75,7 +75,7 @@ async fn one_of_the_original_operator_is_taken(lab: &Lab, key: Key) {
     assert_eq!(lab.condition("Available").await.0, "True");
     assert_eq!(lab.told("ServiceCARotated").await, []);
 
-    // What was started then, and before its last rotation.
+    // Processes that started then, and before the last rotation.
     let server = adopted.serves(lab.now());
     let before = [original.old.clone()];
     lab.cluster.set_now(adopted.ends() - MINIMUM);
@@ -88,14 +88,14 @@ async fn one_of_the_original_operator_is_taken(lab: &Lab, key: Key) {
     let (next_client, next_server) = (lab.bundle().await, next.serves(lab.now()));
     let mut handshakes = Handshakes::default();
     handshakes.expect_overlap((&client, &server), (&next_client, &next_server), lab.now(), adopted.ends());
-    // Its last rotation is half of its life ago: who has not come to it is out, as the original operator promised.
+    // Its last rotation was half of its validity ago: clients that have not reloaded since are rejected, as with the original operator.
     assert!(ends(&original.old) < lab.now());
     handshakes.expect(&before, &next_server, lab.now(), false, "a client of before");
     handshakes.judge();
 }
 
-/// Soon after a rotation of the original operator, those of before it are still in after ours.
-async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after_ours(lab: &Lab) {
+/// Soon after a rotation of the original operator, clients from before it are still accepted after Perennial's rotation.
+async fn clients_from_before_the_original_operators_rotation_are_accepted_after_perennials(lab: &Lab) {
     let original = original(Key::Rsa);
     lab.put(original.data.clone(), &original.data["ca-bundle.crt"], "somebody").await;
     lab.pass().await;
@@ -129,10 +129,10 @@ async fn who_knows_only_what_was_before_the_originals_rotation_is_still_in_after
     handshakes.judge();
 }
 
-/// The Secret was written and the ConfigMap was not, as the original operator may leave them for ever.
-async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret(lab: &Lab) {
+/// The Secret was written but the ConfigMap was not, as the original operator may leave them.
+async fn a_stale_bundle_of_the_original_operator_is_rebuilt_from_the_secret(lab: &Lab) {
     let mut original = original(Key::Ec);
-    // What stands beside it and is not signed by it is given to nobody.
+    // Certificates next to it that it did not sign are not published.
     let stranger = Minted::authority("a stranger", lab.now(), DAY).certificate;
     original.data.get_mut("ca-bundle.crt").unwrap().push_str(&stranger.to_pem());
     lab.put(original.data.clone(), &original.old.to_pem(), "somebody").await;
@@ -148,8 +148,8 @@ async fn a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret
     assert_eq!(lab.secret().await, secret);
 }
 
-/// What clusters had before rotation was invented.
-async fn one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted(lab: &Lab) {
+/// The CA of clusters from before rotation existed.
+async fn a_ca_with_twelve_months_of_validity_is_rotated_at_once_and_pods_must_restart(lab: &Lab) {
     let from = lab.now() - DAY * 30;
     let theirs = Minted::authority("openshift-service-serving-signer@1769000000", from, DAY * 365);
     let pem = theirs.certificate.to_pem();
@@ -168,9 +168,9 @@ async fn one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted(
     assert_eq!(
         text,
         &format!(
-            "Rotating service CA due to less than the minimum being left of its validity. The previous CA will be trusted until {ends}, \
-             and until {bridged} by whoever has read the new bundle. That is sooner than pods are restarted anyway: every pod that \
-             uses it must be restarted once before {ends}. `perennial consumers service-ca` lists them."
+            "Rotating service CA due to its remaining validity being less than the minimum. The previous CA will be trusted until {ends}, \
+             and until {bridged} by clients that have the new bundle. Before {ends}, every pod that uses the service CA must restart \
+             once; a cluster upgrade may come too late. `perennial consumers service-ca` lists them."
         )
     );
     let (new_client, new_server) = (lab.bundle().await, new.serves(lab.now()));
@@ -197,7 +197,7 @@ async fn left_alone(lab: &Lab) -> Ca {
 }
 
 #[tokio::test]
-async fn one_that_the_original_operator_keeps_is_left_to_it_until_it_is_taken_over() {
+async fn a_ca_of_the_running_original_operator_is_left_until_it_is_taken_over() {
     let mut lab = Lab::embedded().await;
     let theirs = left_alone(&lab).await;
     lab.cluster.view.settings.taken_over = ["service-ca".to_owned()].into();
@@ -206,7 +206,7 @@ async fn one_that_the_original_operator_keeps_is_left_to_it_until_it_is_taken_ov
     assert_ne!(ours.certificate(), theirs.certificate());
     assert_eq!(ours.bundle[1].facts().public_key, theirs.certificate().facts().public_key);
     assert_eq!(lab.condition("Available").await.0, "True");
-    // What we wrote is ours, whoever wrote it before.
+    // Objects that Perennial wrote last belong to Perennial, even if another operator wrote them before.
     lab.cluster.view.settings.taken_over.clear();
     lab.wait(DAY);
     lab.insist("again").await;
@@ -214,15 +214,15 @@ async fn one_that_the_original_operator_keeps_is_left_to_it_until_it_is_taken_ov
 }
 
 #[tokio::test]
-async fn one_that_the_original_operator_keeps_is_left_to_it_on_a_real_server_too() {
+async fn a_ca_of_the_running_original_operator_is_left_on_a_real_server() {
     let lab = Lab::real().await;
     left_alone(&lab).await;
 }
 
 on_both! {
-    an_rsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due
-    an_ecdsa_one_of_the_original_operator_is_taken_as_it_is_and_rotated_when_it_is_due
-    who_knows_only_what_was_before_the_originals_rotation_is_still_in_after_ours
-    a_bundle_that_the_original_operator_left_behind_is_made_from_the_secret
-    one_with_twelve_months_is_rotated_at_once_and_pods_are_to_be_restarted
+    an_rsa_ca_of_the_original_operator_is_adopted_and_rotated_when_due
+    an_ecdsa_ca_of_the_original_operator_is_adopted_and_rotated_when_due
+    clients_from_before_the_original_operators_rotation_are_accepted_after_perennials
+    a_stale_bundle_of_the_original_operator_is_rebuilt_from_the_secret
+    a_ca_with_twelve_months_of_validity_is_rotated_at_once_and_pods_must_restart
 }

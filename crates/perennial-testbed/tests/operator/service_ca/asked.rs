@@ -1,10 +1,12 @@
-//! What an administrator asks for: through `ServiceCA`, and through `perennial rotate`.
+//! Requests of an administrator: by `ServiceCA`, and by `perennial rotate`.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use k8s_openapi::api::core::v1::Event;
 use kube_client::Api;
-use kube_client::api::{DeleteParams, Patch, PatchParams};
+use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams};
 use perennial_api::annotations::{FORCE, FORCED};
 use perennial_api::config::ClusterOperator;
 use perennial_api::operator::ServiceCA;
@@ -13,12 +15,12 @@ use serde_json::json;
 
 use super::lab::{DAY, Handshakes, Lab, MINIMUM, NAMESPACE, REASON, SECOND, SECRET};
 
-async fn a_new_reason_rotates_once(lab: &Lab) {
+async fn new_reason_rotates_the_ca_once(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     let (old, old_client) = (lab.ca().await, lab.bundle().await);
     let old_server = old.serves(lab.now());
-    // It is not a format.
+    // Any text is a reason.
     let reason = "the key was on a lost laptop: 100%s \"sure\"";
     lab.request(reason).await;
     assert_eq!(lab.pass().await.len(), 3);
@@ -45,16 +47,16 @@ async fn a_new_reason_rotates_once(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn a_new_reason_rotates_it_once_and_is_written_down() {
-    a_new_reason_rotates_once(&Lab::embedded().await).await;
+async fn a_new_reason_rotates_the_service_ca_once_and_is_recorded() {
+    new_reason_rotates_the_ca_once(&Lab::embedded().await).await;
 }
 
 #[tokio::test]
-async fn a_new_reason_rotates_it_on_a_real_server_too() {
-    a_new_reason_rotates_once(&Lab::real().await).await;
+async fn a_new_reason_rotates_the_service_ca_on_a_real_server() {
+    new_reason_rotates_the_ca_once(&Lab::real().await).await;
 }
 
-async fn a_reason_and_a_due_rotation_make_one(lab: &Lab) {
+async fn a_requested_and_a_due_rotation_are_one_rotation(lab: &Lab) {
     lab.pass().await;
     lab.cluster.set_now(lab.ca().await.ends() - MINIMUM + DAY);
     lab.request("both").await;
@@ -67,14 +69,14 @@ async fn a_reason_and_a_due_rotation_make_one(lab: &Lab) {
         told.len() == 1 && told[0].1.starts_with("Forcing service CA rotation due to reason \"both\"."),
         "{told:?}"
     );
-    // Nobody asks any more, and what was written down stays.
+    // The request is removed, and the recorded reason stays.
     lab.ask(json!(null)).await;
     lab.cluster.set_now(rotated.ends() - MINIMUM);
     assert_eq!(lab.pass().await.len(), 3);
     assert_eq!(lab.ca().await.annotation(REASON), Some("both"));
 }
 
-async fn one_that_is_deleted_while_a_reason_is_set_is_made_once(lab: &Lab) {
+async fn a_ca_that_is_deleted_while_a_reason_is_set_is_issued_once(lab: &Lab) {
     lab.request("from the beginning").await;
     lab.pass().await;
     let first = lab.ca().await;
@@ -90,8 +92,8 @@ async fn one_that_is_deleted_while_a_reason_is_set_is_made_once(lab: &Lab) {
     assert_eq!(lab.ca().await.certificate(), second.certificate());
 }
 
-/// Minutes apart, each for a reason of its own: the CA rotates at once, and before that the clients are named that lose trust.
-async fn every_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
+/// Minutes apart, each with its own reason: the CA rotates at once, and the clients that lose trust are named before.
+async fn each_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
     lab.pass().await;
     let mut cas = vec![lab.ca().await];
     let mut rotated_at = Vec::new();
@@ -108,7 +110,7 @@ async fn every_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
         assert_eq!(told.len(), rotated_at.len(), "{told:?}");
         let (status, message) = lab.condition("PreviousServiceCAInUse").await;
         assert_eq!(status, "True");
-        // Each generation of clients accepts what is issued now until the CA that it knows expires.
+        // Each generation of clients accepts a new certificate until the CA that it trusts expires.
         for (number, at) in rotated_at.iter().enumerate() {
             let named = format!(
                 "clients that have not reloaded the trust bundle since {at} accept new serving certificates until {}",
@@ -124,7 +126,7 @@ async fn every_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
             assert_eq!(lab.condition(type_).await.0, status, "{type_}");
         }
     }
-    // Somebody that we did not write says the same of those who know the first CA only.
+    // An independent implementation gives the same result for clients with only the first CA.
     let (first, last) = (&cas[0], &cas[3]);
     let server = last.serves(lab.now());
     let mut handshakes = Handshakes::default();
@@ -135,8 +137,71 @@ async fn every_new_reason_rotates_at_once_and_names_the_clients(lab: &Lab) {
     handshakes.judge();
 }
 
-/// Once or twice in a row: the reason that is configured is recorded, so that no rotation follows.
-async fn a_deleted_signer_is_made_again_for_the_configured_reason(lab: &Lab) {
+/// When the new CA is written, the event and the condition that name the clients already exist.
+async fn clients_that_lose_trust_are_named_before_the_ca_is_rotated(lab: &Lab) {
+    lab.pass().await;
+    lab.wait(DAY);
+    let (old, rotated_at) = (lab.ca().await, lab.now());
+    lab.request("leaked").await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (admin, noted) = (lab.cluster.client.clone(), seen.clone());
+    let watched = lab.way_of(move |client, request| {
+        let (admin, noted) = (admin.clone(), noted.clone());
+        async move {
+            let path = request.uri().path().to_owned();
+            if *request.method() == Method::PUT && path.ends_with("/secrets/signing-key") {
+                let operator = Api::<ClusterOperator>::all(admin.clone()).get("service-ca").await?;
+                let mut conditions = operator.status.unwrap_or_default().conditions.into_iter();
+                let condition = conditions.find(|it| it.type_ == "PreviousServiceCAInUse");
+                let events = Api::<Event>::namespaced(admin, NAMESPACE).list(&ListParams::default()).await?;
+                let told = events.into_iter().filter(|it| it.reason.as_deref() == Some("ServiceCARotationForced"));
+                let told: Vec<String> = told.filter_map(|it| it.message).collect();
+                noted.lock().unwrap().push((condition, told));
+            }
+            client.send(request).await
+        }
+    });
+    let passed = lab.cluster.runner_through(watched).once().await.unwrap();
+    assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+    assert_ne!(lab.ca().await.certificate(), old.certificate());
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    let [(Some(condition), told)] = seen.as_slice() else { panic!("{seen:?}") };
+    let named = format!(
+        "clients that have not reloaded the trust bundle since {rotated_at} accept new serving certificates until {}",
+        old.ends()
+    );
+    let message = condition.message.as_deref().unwrap_or_default();
+    assert!(condition.status == "True" && message.contains(&named), "{named}: {message}");
+    let [text] = told.as_slice() else { panic!("{told:?}") };
+    assert!(text.contains(&named) && text.contains("for the reason \"leaked\""), "{named}: {text}");
+}
+
+/// The resource and the command request a rotation with the same reason: the operator rotates twice, and announces both.
+async fn same_reason_from_another_source_is_announced_again(lab: &Lab) {
+    lab.pass().await;
+    lab.wait(DAY);
+    let runner = lab.runner();
+    let mut cas = vec![lab.ca().await];
+    for number in 1..=2 {
+        match number {
+            1 => lab.request("same").await,
+            _ => lab.insist("same").await,
+        }
+        for _ in 0..2 {
+            let passed = runner.once().await.unwrap();
+            assert!(passed.failed.is_empty(), "{:?}", passed.failed);
+        }
+        cas.push(lab.ca().await);
+        assert_ne!(cas[number].certificate(), cas[number - 1].certificate());
+        let told = lab.told("ServiceCARotationForced").await;
+        assert_eq!(told.len(), number, "{told:?}");
+        assert!(told.iter().all(|(_, text)| text.contains("for the reason \"same\"")), "{told:?}");
+        lab.wait(SECOND * 300);
+    }
+}
+
+/// Once or twice in a row: the configured reason is recorded, so that no rotation follows.
+async fn a_deleted_signer_is_reissued_with_the_configured_reason(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     lab.request("A").await;
@@ -155,7 +220,7 @@ async fn a_deleted_signer_is_made_again_for_the_configured_reason(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn a_resource_and_a_command_do_not_undo_each_other() {
+async fn resource_and_command_do_not_trigger_each_other() {
     let lab = Lab::embedded().await;
     lab.request("resource").await;
     lab.pass().await;
@@ -164,7 +229,7 @@ async fn a_resource_and_a_command_do_not_undo_each_other() {
     assert_eq!(lab.pass().await.len(), 3);
     let both = lab.ca().await;
     assert_eq!((both.annotation(REASON), both.annotation(FORCED)), (Some("resource"), Some("command")));
-    // What was done for the resource stays done.
+    // The reason from the resource stays recorded.
     lab.wait(DAY);
     assert_eq!(lab.pass().await, Vec::<String>::new());
     // A new reason counts although the annotation of the command is still there, and does not make that count again.
@@ -184,7 +249,7 @@ async fn a_resource_and_a_command_do_not_undo_each_other() {
 
 const HOUR_NANOSECONDS: i64 = 3_600_000_000_000;
 
-async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept(lab: &Lab) {
+async fn the_service_ca_has_the_requested_validity_if_it_is_long_enough(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     let asked = |nanoseconds: i64, reason: &str| {
@@ -195,7 +260,7 @@ async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept(lab: &Lab) {
     assert_eq!(lab.pass().await.len(), 3);
     let longer = lab.ca().await;
     assert_eq!(longer.ends(), lab.now() + DAY * 790 + SECOND * 3600);
-    // All of it is made for that.
+    // All objects are issued with that validity.
     assert_eq!(&longer.bundle[0], longer.certificate());
     assert_eq!(lab.condition("Degraded").await.0, "False");
 
@@ -206,7 +271,7 @@ async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept(lab: &Lab) {
     assert_eq!(lab.ca().await.ends(), lab.now() + DAY * 790);
     let (status, message) = lab.condition("Degraded").await;
     assert_eq!(status, "True");
-    for part in ["ServiceCA cluster", "validityDurationForTesting", "lives 394d ", "395d", "790d"] {
+    for part in ["ServiceCA cluster", "validityDurationForTesting", "validity of 394d:", "395d", "790d"] {
         assert!(message.contains(part), "{part} is not in {message}");
     }
     assert_eq!(lab.pass().await, Vec::<String>::new(), "it is not rotated again and again");
@@ -215,7 +280,7 @@ async fn it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept(lab: &Lab) {
     assert_eq!(lab.condition("Degraded").await.0, "False");
 }
 
-async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for(lab: &Lab) {
+async fn in_an_emergency_the_service_ca_has_the_requested_short_validity(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY * 2);
     let life = json!({"validityDurationForTesting": 30 * 24 * HOUR_NANOSECONDS, "emergency": true});
@@ -226,7 +291,7 @@ async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for(lab: &Lab) {
     assert_eq!(lab.condition("Degraded").await.0, "False");
     let [(_, text)] = lab.told("ServiceCARotated").await.try_into().unwrap();
     assert!(text.contains("leaked"), "{text}");
-    // It is replaced at half of its time, and not before.
+    // The CA is rotated at half of its validity, and not before.
     lab.wait(DAY * 14);
     assert_eq!(lab.pass().await, Vec::<String>::new());
     let (old_client, old_server) = (lab.bundle().await, short.serves(lab.now()));
@@ -238,25 +303,25 @@ async fn in_an_emergency_it_lives_as_short_as_somebody_asks_for(lab: &Lab) {
     let mut handshakes = Handshakes::default();
     handshakes.expect_overlap((&old_client, &old_server), (&new_client, &new_server), lab.now(), short.ends());
     handshakes.judge();
-    // When it is over, one that everybody can come to follows at once.
+    // When the emergency ends, a CA with the normal validity follows at once.
     lab.ask(json!({})).await;
     assert_eq!(lab.pass().await.len(), 3);
     assert_eq!(lab.ca().await.ends(), lab.now() + DAY * 790);
     assert_eq!(lab.pass().await, Vec::<String>::new());
-    // Less than one that can be told of in time is no use to anybody.
+    // A validity in which processes cannot reload is rejected.
     let life = json!({"validityDurationForTesting": HOUR_NANOSECONDS / 2, "emergency": true});
     lab.ask(json!({"caConfig": life})).await;
     assert_eq!(lab.pass().await, Vec::<String>::new());
     let (status, message) = lab.condition("Degraded").await;
     assert!(
         status == "True"
-            && message.contains("lives 30m")
+            && message.contains("validity of 30m")
             && message.contains("1h or more where caConfig.emergency is true"),
         "{message}"
     );
 }
 
-async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else(lab: &Lab) {
+async fn a_request_of_the_wrong_type_is_a_condition_and_stops_nothing_else(lab: &Lab) {
     lab.ask(json!({"forceRotation": {"reason": "why not"}, "caConfig": {"validityDurationForTesting": "1h"}})).await;
     lab.pass().await;
     let ca = lab.ca().await;
@@ -275,7 +340,7 @@ async fn what_is_of_another_type_is_a_condition_and_stops_nothing_else(lab: &Lab
     assert_eq!(lab.condition("Degraded").await.0, "False");
 }
 
-async fn one_that_nobody_wants_managed_is_left_as_it_is(lab: &Lab) {
+async fn an_unmanaged_service_ca_is_not_written(lab: &Lab) {
     lab.pass().await;
     let before = lab.versions().await;
     lab.cluster.set_now(lab.ca().await.ends() - DAY);
@@ -297,7 +362,7 @@ async fn one_that_nobody_wants_managed_is_left_as_it_is(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn where_nobody_can_say_whether_it_is_managed_it_waits() {
+async fn the_service_ca_waits_while_its_management_state_is_unknown() {
     let lab = Lab::embedded().await;
     lab.pass().await;
     let before = lab.versions().await;
@@ -316,9 +381,9 @@ async fn where_nobody_can_say_whether_it_is_managed_it_waits() {
     assert_eq!(lab.condition("Degraded").await.0, "False");
 }
 
-/// A cluster that has no such kind is normal: nobody asks for anything.
+/// A cluster without the kind is normal: there are no requests.
 #[tokio::test]
-async fn a_cluster_that_does_not_know_the_resource_has_a_service_ca() {
+async fn a_cluster_without_the_service_ca_kind_has_a_service_ca() {
     let lab = Lab::embedded().await;
     let definitions =
         Api::<k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition>::all(
@@ -330,7 +395,7 @@ async fn a_cluster_that_does_not_know_the_resource_has_a_service_ca() {
 }
 
 #[tokio::test]
-async fn an_operator_that_runs_hears_what_is_asked_for() {
+async fn a_running_operator_notices_requests() {
     let lab = Lab::embedded().await;
     lab.configure(json!({"managementState": "Managed"})).await;
     let runner = lab.runner();
@@ -358,12 +423,14 @@ async fn an_operator_that_runs_hears_what_is_asked_for() {
 }
 
 on_both! {
-    a_reason_and_a_due_rotation_make_one
-    one_that_is_deleted_while_a_reason_is_set_is_made_once
-    every_new_reason_rotates_at_once_and_names_the_clients
-    a_deleted_signer_is_made_again_for_the_configured_reason
-    it_lives_as_long_as_somebody_asks_for_if_that_can_be_kept
-    in_an_emergency_it_lives_as_short_as_somebody_asks_for
-    what_is_of_another_type_is_a_condition_and_stops_nothing_else
-    one_that_nobody_wants_managed_is_left_as_it_is
+    a_requested_and_a_due_rotation_are_one_rotation
+    a_ca_that_is_deleted_while_a_reason_is_set_is_issued_once
+    each_new_reason_rotates_at_once_and_names_the_clients
+    clients_that_lose_trust_are_named_before_the_ca_is_rotated
+    same_reason_from_another_source_is_announced_again
+    a_deleted_signer_is_reissued_with_the_configured_reason
+    the_service_ca_has_the_requested_validity_if_it_is_long_enough
+    in_an_emergency_the_service_ca_has_the_requested_short_validity
+    a_request_of_the_wrong_type_is_a_condition_and_stops_nothing_else
+    an_unmanaged_service_ca_is_not_written
 }

@@ -1,45 +1,46 @@
-//! A cluster of which only the service CA is kept, and who uses it.
+//! A cluster in which only the service CA is managed, and its clients.
 
 use std::collections::BTreeMap;
 
+use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube_client::api::{ListParams, PostParams};
+use kube_client::client::Body;
 use kube_client::{Api, Client};
 use perennial_api::operator::ServiceCA;
 use perennial_core::catalog::{Catalog, Component, ObjectName};
 use perennial_core::policy::Usage;
 use perennial_operator::ask;
-use perennial_operator::observe::KEPT;
 use perennial_operator::rbac;
 use perennial_operator::run::Runner;
 use perennial_testbed::judges::{Case, Judge, Purpose};
 use perennial_x509::{Certificate, read_certificates};
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, way_through};
 use crate::mint::Minted;
-use crate::telling::condition;
+use crate::reports::condition;
 
 pub(super) const NAMESPACE: &str = "openshift-service-ca";
 pub(super) const SECRET: &str = "signing-key";
 pub(super) const DAY: SignedDuration = SignedDuration::from_hours(24);
 pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
-/// What is left of it when it is rotated.
+/// The remaining validity at rotation.
 pub(super) const MINIMUM: SignedDuration = SignedDuration::from_hours(24 * 395);
 /// The annotation of the original operator.
 pub(super) const REASON: &str = "service-ca.operators.openshift.io/forced-rotation-reason";
-/// A Service that somebody dials.
+/// A Service that clients connect to.
 const NAME: &str = "web.shop.svc";
 
-/// A cluster, and the way of the operator to it.
+/// A cluster, and the operator's client.
 pub(super) struct Lab {
     pub(super) cluster: Cluster,
     client: Client,
 }
 
-/// The Secret of the CA, read.
+/// The parsed Secret of the CA.
 pub(super) struct Ca {
     pub(super) secret: Secret,
     pub(super) signer: Minted,
@@ -50,7 +51,7 @@ pub(super) struct Ca {
 }
 
 impl Lab {
-    /// On the embedded server, as somebody who may do everything.
+    /// On the embedded server, with all rights.
     pub(super) async fn embedded() -> Lab {
         let cluster = Cluster::embedded().await;
         let client = cluster.client.clone();
@@ -67,17 +68,25 @@ impl Lab {
     }
 
     fn new(mut cluster: Cluster, client: Client) -> Lab {
-        let others = KEPT.into_iter().filter(|it| *it != Component::ServiceCa);
+        let others = Component::kept().filter(|it| *it != Component::ServiceCa);
         cluster.view.settings.left_alone.extend(others.map(|it| it.owner().to_owned()));
         Lab { cluster, client }
     }
 
-    /// An operator that has just started: it knows nothing but what it finds.
+    /// Returns an operator that has just started, without any memory.
     pub(super) fn runner(&self) -> Runner<'static> {
         self.cluster.runner_through(self.client.clone())
     }
 
-    /// One pass of one, and what it wrote.
+    /// The way of the operator, on which this is done with each request.
+    pub(super) fn way_of<F>(&self, handle: impl Fn(Client, Request<Body>) -> F + Send + Sync + 'static) -> Client
+    where
+        F: Future<Output = kube_client::Result<Response<Body>>> + Send + 'static,
+    {
+        way_through(self.client.clone(), handle)
+    }
+
+    /// Runs one pass of a new operator, and returns its writes.
     pub(super) async fn pass(&self) -> Vec<String> {
         let passed = self.runner().once().await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
@@ -108,7 +117,7 @@ impl Lab {
         Ca { signer: Minted::read(&data), bundle, bridges, secret }
     }
 
-    /// What `signing-cabundle` has; its copy has the same.
+    /// Returns the content of `signing-cabundle`, and checks that its copy is the same.
     pub(super) async fn bundle(&self) -> Vec<Certificate> {
         let read = async |namespace: &str, name: &str| {
             let map = self.cluster.config_maps(namespace).get(name).await.unwrap();
@@ -126,7 +135,7 @@ impl Lab {
         versions
     }
 
-    /// What `ServiceCA` asks for.
+    /// Sets the request in `ServiceCA`.
     pub(super) async fn ask(&self, overrides: Value) {
         self.configure(json!({"managementState": "Managed", "unsupportedConfigOverrides": overrides})).await;
     }
@@ -148,13 +157,13 @@ impl Lab {
         };
     }
 
-    /// What `perennial rotate service-ca --yes` does.
+    /// Does the same as `perennial rotate service-ca --yes`.
     pub(super) async fn insist(&self, reason: &str) {
         let secret = ObjectName { namespace: NAMESPACE.to_owned(), name: SECRET.to_owned() };
         ask::rotate(&self.cluster.client, &secret, reason).await.unwrap();
     }
 
-    /// What events with this reason say, each with its type: on the Secret, and the same for the operator.
+    /// Returns the type and message of the Events with this reason on the Secret. The operator has the same Events.
     pub(super) async fn told(&self, reason: &str) -> Vec<(String, String)> {
         let read = async |namespace: &str| {
             let api = Api::<Event>::namespaced(self.cluster.client.clone(), namespace);
@@ -174,7 +183,7 @@ impl Lab {
         (status, message)
     }
 
-    /// The CA of somebody else, with what is beside it.
+    /// Writes a CA of another issuer, with its other keys.
     pub(super) async fn put(&self, data: BTreeMap<&str, String>, bundle: &str, writer: &str) {
         let data: BTreeMap<String, ByteString> =
             data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect();
@@ -207,7 +216,7 @@ impl Ca {
         self.certificate().facts().public_key.kind().spec().unwrap().to_string()
     }
 
-    /// What a Service serves that got its certificate from it now.
+    /// Returns the chain of a Service whose certificate this CA issues now.
     pub(super) fn serves(&self, now: Timestamp) -> Vec<Certificate> {
         let leaf = self.signer.issue(Usage::Serving, NAME, now, now.duration_until(self.ends())).certificate;
         assert_eq!(leaf.facts().authority_key_id, self.certificate().facts().subject_key_id);
@@ -216,7 +225,7 @@ impl Ca {
     }
 }
 
-/// Who dials, who serves, when, and whether it works.
+/// Handshakes: the client, the server, the time, and whether it succeeds.
 #[derive(Default)]
 pub(super) struct Handshakes {
     asked: Vec<(Case, bool)>,
@@ -243,8 +252,8 @@ impl Handshakes {
         self.asked.push((case, works));
     }
 
-    /// Before and after a rotation: each accepts each until the old CA ends, and then who has not come to the new one accepts
-    /// nobody.
+    /// Before and after a rotation: all pairs accept each other until the old CA expires; after that, clients and servers that have not
+    /// reloaded are rejected.
     pub(super) fn expect_overlap(
         &mut self,
         (old_client, old_server): (&[Certificate], &[Certificate]),
@@ -252,7 +261,7 @@ impl Handshakes {
         now: Timestamp,
         old_ends: Timestamp,
     ) {
-        // For some it ends with its last second, and for some before that.
+        // For some clients it expires after its last second, and for some before that.
         for at in [now, old_ends - SECOND] {
             for (client, who) in [(old_client, "old client"), (new_client, "new client")] {
                 self.expect(client, old_server, at, true, &format!("{who}, old server"));
@@ -265,7 +274,7 @@ impl Handshakes {
         self.expect(new_client, new_server, after, true, "new client, new server");
     }
 
-    /// What Go and OpenSSL say.
+    /// Checks all handshakes with Go and OpenSSL.
     pub(super) fn judge(self) {
         let cases: Vec<Case> = self.asked.iter().map(|(case, _)| case.clone()).collect();
         assert!(self.asked.iter().any(|(_, works)| *works));

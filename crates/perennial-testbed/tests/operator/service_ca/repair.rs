@@ -1,4 +1,4 @@
-//! The Secret is the truth, and everything that follows from it is set right on every pass: after crashes, deletions and edits.
+//! The Secret is the source of truth, and each pass corrects everything that depends on it: after crashes, deletions and edits.
 
 use kube_client::api::{DeleteParams, Patch, PatchParams};
 use perennial_x509::Certificate;
@@ -9,7 +9,7 @@ use crate::faults::{FAULTS, Fault, way};
 
 /// The CA, its bundle and the copy are each written once; each of these writes has each fault.
 #[tokio::test(start_paused = true)]
-async fn a_rotation_heals_from_each_fault_at_each_write() {
+async fn a_rotation_recovers_from_each_fault_at_each_write() {
     let mut handshakes = Handshakes::default();
     for fault in FAULTS {
         let mut unlucky = 1;
@@ -21,10 +21,10 @@ async fn a_rotation_heals_from_each_fault_at_each_write() {
             let old_server = old.serves(lab.now());
             lab.request("a rehearsal").await;
             let way = way(&lab.cluster, unlucky, fault, None);
-            let first = lab.cluster.keeper_through(way.client.clone()).pass(&()).await;
+            let first = lab.cluster.keeper_through(way.client.clone()).pass(&[]).await;
             assert!(fault == Fault::Kills || first.unwrap().failed.is_empty(), "{fault:?} at write {unlucky}");
             let what = format!("{fault:?} at write {unlucky}");
-            // Whoever reads now what is there accepts, and is accepted by, everybody.
+            // Processes that load the current files accept, and are accepted by, all others.
             let between = lab.ca().await;
             let server = between.serves(lab.now());
             let data = lab.cluster.config_maps(NAMESPACE).get("signing-cabundle").await.unwrap().data.unwrap();
@@ -56,15 +56,15 @@ async fn a_rotation_heals_from_each_fault_at_each_write() {
     handshakes.judge();
 }
 
-/// Whoever ends between the Secret and its bundle is followed by somebody who finds out.
-async fn a_rotation_that_ended_after_the_secret_goes_on(lab: &Lab) {
+/// An operator stops between the Secret and its bundle, and the next one continues.
+async fn a_rotation_that_stopped_after_the_secret_continues(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     let (old, old_client) = (lab.ca().await, lab.bundle().await);
     lab.request("a rehearsal").await;
     let way = way(&lab.cluster, 1, Fault::Kills, None);
-    // It ends with the first write, whatever it says of that.
-    drop(lab.cluster.keeper_through(way.client.clone()).pass(&()).await);
+    // It stops with the first write, whatever its result.
+    drop(lab.cluster.keeper_through(way.client.clone()).pass(&[]).await);
     let new = lab.ca().await;
     assert_ne!(new.certificate(), old.certificate());
     assert_eq!(lab.bundle().await, old_client, "the bundle is still that of before");
@@ -75,7 +75,7 @@ async fn a_rotation_that_ended_after_the_secret_goes_on(lab: &Lab) {
     assert_eq!(lab.pass().await, Vec::<String>::new());
 }
 
-async fn a_bundle_that_somebody_edits_is_set_right(lab: &Lab) {
+async fn an_edited_bundle_is_corrected(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     lab.request("a rehearsal").await;
@@ -97,7 +97,7 @@ async fn a_bundle_that_somebody_edits_is_set_right(lab: &Lab) {
             maps.patch(name, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
             assert!(!lab.pass().await.is_empty(), "{place}: {wrong}");
             let found = lab.bundle().await;
-            // What both had and lost is known no more; everything that the Secret knows is back.
+            // Certificates that neither object has are lost. All others come back from the Secret.
             assert!(ca.bundle.iter().all(|it| found.contains(it)), "{place}: {wrong}");
             assert_eq!(lab.pass().await, Vec::<String>::new());
         }
@@ -109,7 +109,7 @@ async fn a_bundle_that_somebody_edits_is_set_right(lab: &Lab) {
     assert_eq!(lab.secret().await, secret, "the CA itself is untouched");
 }
 
-async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
+async fn after_a_deleted_key_the_old_ca_stays_trusted(lab: &Lab) {
     lab.pass().await;
     lab.wait(DAY);
     let (old, old_client) = (lab.ca().await, lab.bundle().await);
@@ -118,7 +118,7 @@ async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
     lab.pass().await;
     let new = lab.ca().await;
     assert_ne!(new.certificate().facts().public_key, old.certificate().facts().public_key);
-    // Nobody has the key that could sign the new one; the new one signs the old one.
+    // The old key is lost, so it cannot sign the new CA. The new CA signs the old one.
     assert_eq!((new.bridges.len(), new.bundle.len()), (0, 2));
     let [_, old_by_new] = new.bundle.as_slice() else { panic!("{:?}", new.bundle) };
     assert_eq!(old_by_new.facts().public_key, old.certificate().facts().public_key);
@@ -130,7 +130,7 @@ async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
     handshakes.expect(&old_client, &old_server, lab.now(), true, "old client, old server");
     // The risk that the Warning names.
     handshakes.expect(&old_client, &new_server, lab.now(), false, "old client, new server");
-    // A client that knows only what the Secret says is that of the original operator.
+    // The client of the original operator has only the bundle in the Secret.
     handshakes.expect(&new.bundle, &old_server, old.ends() - SECOND, true, "its client, old server");
     handshakes.judge();
     let told = lab.told("ServiceCARotated").await;
@@ -138,8 +138,8 @@ async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
     assert_eq!(type_, "Warning");
     for part in [
         "Replacing service CA: secret doesn't exist.",
-        "whoever knows only the previous CA refuses every certificate of the new one until it has read the new bundle",
-        &format!("trusts the previous CA until {}", old.ends()),
+        "a client that has only the previous bundle rejects every new certificate until it reads the new bundle",
+        &format!("trust the previous CA until {}", old.ends()),
         "`perennial consumers service-ca`",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
@@ -148,17 +148,17 @@ async fn a_deleted_key_leaves_the_old_one_trusted(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn one_whose_key_somebody_destroys_is_replaced_and_the_old_one_stays_trusted() {
-    a_deleted_key_leaves_the_old_one_trusted(&Lab::embedded().await).await;
+async fn a_ca_whose_key_is_deleted_is_replaced_and_the_old_one_stays_trusted() {
+    after_a_deleted_key_the_old_ca_stays_trusted(&Lab::embedded().await).await;
 }
 
 #[tokio::test]
-async fn one_whose_key_somebody_destroys_is_replaced_on_a_real_server_too() {
-    a_deleted_key_leaves_the_old_one_trusted(&Lab::real().await).await;
+async fn a_ca_whose_key_is_deleted_is_replaced_on_a_real_server() {
+    after_a_deleted_key_the_old_ca_stays_trusted(&Lab::real().await).await;
 }
 
-/// A key that is not the certificate's, or no key at all, is as good as deleted.
-async fn one_that_cannot_sign_is_replaced(lab: &Lab) {
+/// A key of another certificate, or a missing key, counts as deleted.
+async fn a_ca_that_cannot_sign_is_replaced(lab: &Lab) {
     lab.pass().await;
     for wrong in ["bm9uc2Vuc2U=", ""] {
         lab.wait(DAY);
@@ -174,7 +174,7 @@ async fn one_that_cannot_sign_is_replaced(lab: &Lab) {
 }
 
 on_both! {
-    a_rotation_that_ended_after_the_secret_goes_on
-    one_that_cannot_sign_is_replaced
-    a_bundle_that_somebody_edits_is_set_right
+    a_rotation_that_stopped_after_the_secret_continues
+    a_ca_that_cannot_sign_is_replaced
+    an_edited_bundle_is_corrected
 }

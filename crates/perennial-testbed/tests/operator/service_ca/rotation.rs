@@ -1,4 +1,4 @@
-//! When it is made and rotated, and what that makes.
+//! When the service CA is issued and rotated, and the result.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::lab::{DAY, Handshakes, Lab, MINIMUM, NAMESPACE, REASON, SECOND, SECRE
 use crate::cluster::Cluster;
 
 #[tokio::test]
-async fn the_service_ca_is_kept_without_anybody_asking_for_it() {
+async fn the_service_ca_is_managed_by_default() {
     let (_, text) = Cluster::embedded().await.pass().await;
     for written in [
         "issue openshift-service-ca/signing-key: secret doesn't exist",
@@ -25,7 +25,7 @@ async fn the_service_ca_is_kept_without_anybody_asking_for_it() {
     }
 }
 
-async fn a_first_start_makes_a_ca_a_bundle_and_a_copy(lab: &Lab) {
+async fn a_first_start_creates_a_ca_a_bundle_and_a_copy(lab: &Lab) {
     assert_eq!(lab.pass().await.len(), 3);
     let ca = lab.ca().await;
     let facts = ca.certificate().facts();
@@ -37,7 +37,7 @@ async fn a_first_start_makes_a_ca_a_bundle_and_a_copy(lab: &Lab) {
     assert_eq!(keys, ["tls.crt", "tls.key"], "nothing was rotated yet");
     assert_eq!(ca.secret.type_.as_deref(), Some("kubernetes.io/tls"));
     assert_eq!(lab.bundle().await, [ca.certificate().clone()]);
-    // What is on them is the service CA's, and nothing of the family that others carry.
+    // They have the annotations of the service CA, and none of the family of other certificates.
     let bundle = lab.cluster.config_maps(NAMESPACE).get("signing-cabundle").await.unwrap();
     let copy = lab.cluster.config_maps("openshift-config-managed").get("service-ca").await.unwrap();
     for metadata in [&ca.secret.metadata, &bundle.metadata, &copy.metadata] {
@@ -60,7 +60,7 @@ async fn a_first_start_makes_a_ca_a_bundle_and_a_copy(lab: &Lab) {
     assert_eq!(lab.told("ServiceCARotated").await, [], "nothing was rotated");
 }
 
-async fn a_fresh_one_without_a_new_reason_is_untouched(lab: &Lab) {
+async fn a_new_ca_without_a_new_reason_is_not_rotated(lab: &Lab) {
     let before = lab.versions().await;
     assert_eq!(before.len(), 3);
     for overrides in [json!(null), json!({}), json!({"forceRotation": {"reason": ""}})] {
@@ -71,7 +71,7 @@ async fn a_fresh_one_without_a_new_reason_is_untouched(lab: &Lab) {
     assert_eq!((lab.pass().await, lab.versions().await), (vec![], before));
 }
 
-async fn below_the_minimum_it_is_rotated_once(lab: &Lab) {
+async fn the_service_ca_rotates_once_below_its_minimum_validity(lab: &Lab) {
     let (old, old_client) = (lab.ca().await, lab.bundle().await);
     lab.cluster.set_now(old.ends() - MINIMUM);
     let old_server = old.serves(lab.now());
@@ -100,7 +100,7 @@ async fn below_the_minimum_it_is_rotated_once(lab: &Lab) {
     let serials: BTreeSet<&String> = [before, after, down, up].into_iter().map(|it| &it.serial).collect();
     assert_eq!(serials.len(), 4, "some clients know certificates by issuer and serial");
     assert!(serials.iter().all(|serial| serial.len() >= 16), "{serials:?}");
-    // Everybody is given both, and the old one stays as long as it lives.
+    // All readers get both, and the old one stays until it expires.
     let new_client = lab.bundle().await;
     let given: BTreeSet<&[u8]> = new_client.iter().map(Certificate::der).collect();
     assert_eq!(given, [old.certificate(), new.certificate(), old_by_new].map(Certificate::der).into());
@@ -111,7 +111,7 @@ async fn below_the_minimum_it_is_rotated_once(lab: &Lab) {
         (
             "Normal",
             format!(
-                "Rotating service CA due to less than the minimum being left of its validity. The previous CA will be trusted until {}.",
+                "Rotating service CA due to its remaining validity being less than the minimum. The previous CA will be trusted until {}.",
                 old.ends()
             )
             .as_str()
@@ -126,19 +126,19 @@ async fn below_the_minimum_it_is_rotated_once(lab: &Lab) {
 }
 
 #[tokio::test]
-async fn it_is_made_kept_and_rotated_below_the_minimum() {
+async fn the_service_ca_is_created_kept_and_rotated() {
     let lab = Lab::embedded().await;
-    a_first_start_makes_a_ca_a_bundle_and_a_copy(&lab).await;
-    a_fresh_one_without_a_new_reason_is_untouched(&lab).await;
-    below_the_minimum_it_is_rotated_once(&lab).await;
+    a_first_start_creates_a_ca_a_bundle_and_a_copy(&lab).await;
+    a_new_ca_without_a_new_reason_is_not_rotated(&lab).await;
+    the_service_ca_rotates_once_below_its_minimum_validity(&lab).await;
 }
 
 #[tokio::test]
-async fn it_is_made_kept_and_rotated_on_a_real_server_with_the_rights_of_the_manifests() {
+async fn the_service_ca_is_created_kept_and_rotated_on_a_real_server_with_the_manifests_rbac() {
     let lab = Lab::real().await;
-    a_first_start_makes_a_ca_a_bundle_and_a_copy(&lab).await;
-    a_fresh_one_without_a_new_reason_is_untouched(&lab).await;
-    below_the_minimum_it_is_rotated_once(&lab).await;
+    a_first_start_creates_a_ca_a_bundle_and_a_copy(&lab).await;
+    a_new_ca_without_a_new_reason_is_not_rotated(&lab).await;
+    the_service_ca_rotates_once_below_its_minimum_validity(&lab).await;
     // And once more, with everything that a rotation left.
     let old = lab.ca().await;
     lab.cluster.set_now(old.ends() - MINIMUM + SECOND * 60);
@@ -146,8 +146,8 @@ async fn it_is_made_kept_and_rotated_on_a_real_server_with_the_rights_of_the_man
     assert_eq!((lab.ca().await.bundle.len(), lab.told("ServiceCARotated").await.len()), (2, 2));
 }
 
-/// The same key, and an hour left: what a test of the original operator puts there.
-async fn one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in(lab: &Lab) {
+/// The same key, and an hour left: from a test of the original operator.
+async fn a_ca_with_an_hour_left_is_rotated_and_clients_with_its_longer_version_are_accepted(lab: &Lab) {
     lab.pass().await;
     let old = lab.ca().await;
     let facts = old.certificate().facts();
@@ -177,13 +177,13 @@ async fn one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in(l
             }
         }
     }
-    // The bridge to the new one ends with what it was made from; the old one is bridged for the minimum.
+    // The cross-certificate for the new CA expires with the old certificate; that for the old CA after the minimum.
     handshakes.expect(&new_client, &old_server, lab.now() + MINIMUM - SECOND, true, "new client, old server");
     handshakes.judge();
     let told = lab.told("ServiceCARotated").await;
     let text = &told[0].1;
     let ends = shorter.facts().validity.not_after;
-    assert!(text.contains(&format!("must be restarted once before {ends}")), "{text}");
+    assert!(text.contains(&format!("Before {ends}, every pod")), "{text}");
     assert!(text.contains("`perennial consumers service-ca`"), "{text}");
 }
 
@@ -193,7 +193,7 @@ async fn policy(lab: &Lab, key: &str) {
     lab.cluster.put_policy(&policy).await;
 }
 
-async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody(lab: &Lab) {
+async fn the_service_ca_rotates_from_rsa_to_ecdsa_and_back_without_a_rejection(lab: &Lab) {
     let mut handshakes = Handshakes::default();
     policy(lab, "RSA 2048").await;
     lab.pass().await;
@@ -215,8 +215,8 @@ async fn it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody(lab:
     handshakes.judge();
 }
 
-/// As people change the key of the original operator's.
-async fn a_deleted_one_is_made_with_the_key_that_the_policy_asks_for(lab: &Lab) {
+/// As administrators change the key of the original operator's CA.
+async fn a_deleted_ca_is_reissued_with_the_key_of_the_policy(lab: &Lab) {
     lab.pass().await;
     for key in ["RSA 4096", "ECDSA P384"] {
         policy(lab, key).await;
@@ -227,7 +227,7 @@ async fn a_deleted_one_is_made_with_the_key_that_the_policy_asks_for(lab: &Lab) 
     }
 }
 
-async fn the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_known(lab: &Lab) {
+async fn the_expiry_metric_is_that_of_the_current_ca_and_absent_before_it_is_known(lab: &Lab) {
     let runner = lab.runner();
     let metric = || {
         let text = runner.metrics().text().unwrap();
@@ -250,8 +250,8 @@ async fn the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_kno
 }
 
 on_both! {
-    one_with_an_hour_left_is_rotated_and_who_knew_the_longer_one_stays_in
-    it_goes_from_rsa_to_ecdsa_and_back_and_everybody_accepts_everybody
-    a_deleted_one_is_made_with_the_key_that_the_policy_asks_for
-    the_metric_is_the_end_of_the_current_one_and_nothing_before_that_is_known
+    a_ca_with_an_hour_left_is_rotated_and_clients_with_its_longer_version_are_accepted
+    the_service_ca_rotates_from_rsa_to_ecdsa_and_back_without_a_rejection
+    a_deleted_ca_is_reissued_with_the_key_of_the_policy
+    the_expiry_metric_is_that_of_the_current_ca_and_absent_before_it_is_known
 }

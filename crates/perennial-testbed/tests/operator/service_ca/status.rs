@@ -1,4 +1,4 @@
-//! What is said on `ServiceCA` itself, for whoever configures the CA there.
+//! The status of the `ServiceCA` resource.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ impl Lab {
         conditions.into_iter().map(|it| (it.type_, it.status)).collect()
     }
 
-    /// A status that somebody else wrote.
+    /// Writes a status of another operator.
     async fn say(&self) {
         let mut found = self.resource().get("cluster").await.unwrap();
         let condition =
@@ -34,8 +34,8 @@ impl Lab {
     }
 }
 
-async fn the_resource_says_how_the_ca_is(lab: Lab) {
-    // Nobody makes one to say something on it.
+async fn the_resource_reports_the_state_of_the_ca(lab: Lab) {
+    // The resource is not created to report on it.
     lab.pass().await;
     assert!(lab.resource().get_opt("cluster").await.unwrap().is_none());
     lab.configure(json!({"managementState": "Managed", "logLevel": "Debug"})).await;
@@ -57,7 +57,7 @@ async fn the_resource_says_how_the_ca_is(lab: Lab) {
     let found = lab.resource().get("cluster").await.unwrap();
     assert_eq!(found.status.as_ref().unwrap().operator.observed_generation, Some(7));
     assert_eq!(serde_json::to_value(&found.spec).unwrap()["logLevel"], "Debug");
-    // What is said already is not said again.
+    // Unchanged conditions are not written again.
     lab.pass().await;
     let again = lab.resource().get("cluster").await.unwrap();
     assert_eq!(again.metadata.resource_version, found.metadata.resource_version);
@@ -74,17 +74,17 @@ async fn the_resource_says_how_the_ca_is(lab: Lab) {
 }
 
 #[tokio::test]
-async fn the_resource_says_how_the_ca_is_on_the_embedded_server() {
-    the_resource_says_how_the_ca_is(Lab::embedded().await).await;
+async fn the_resource_reports_the_state_of_the_ca_on_the_embedded_server() {
+    the_resource_reports_the_state_of_the_ca(Lab::embedded().await).await;
 }
 
 #[tokio::test]
-async fn the_resource_says_how_the_ca_is_on_a_real_server() {
-    the_resource_says_how_the_ca_is(Lab::real().await).await;
+async fn the_resource_reports_the_state_of_the_ca_on_a_real_server() {
+    the_resource_reports_the_state_of_the_ca(Lab::real().await).await;
 }
 
 #[tokio::test]
-async fn where_another_operator_keeps_the_ca_it_is_the_one_to_say_how_it_is() {
+async fn another_operator_that_manages_the_ca_reports_its_state() {
     let lab = Lab::embedded().await;
     let ca = Minted::authority("theirs", lab.now() - DAY, DAY * 700);
     let (certificate, key) = (ca.certificate.to_pem(), ca.key.to_pem().unwrap());
@@ -99,14 +99,14 @@ async fn where_another_operator_keeps_the_ca_it_is_the_one_to_say_how_it_is() {
 }
 
 #[tokio::test]
-async fn what_only_we_say_goes_with_us_and_nothing_comes_back_while_another_operator_keeps_the_ca() {
+async fn conditions_of_perennial_are_removed_while_another_operator_manages_the_ca() {
     let lab = Lab::embedded().await;
     lab.configure(json!({"managementState": "Managed"})).await;
     lab.pass().await;
     let ours = ["CertRotation_SigningKey_Degraded", "PreviousServiceCAInUse", "ServingCertificatesBlocked"];
     let said = lab.said().await;
     assert!(ours.iter().all(|type_| said.contains_key(*type_)), "{said:?}");
-    // They write the same, and it is theirs.
+    // The other operator writes the same conditions, and owns them.
     let as_them = PostParams { field_manager: Some("service-ca-operator".to_owned()), ..PostParams::default() };
     let mut secret = lab.secret().await;
     lab.cluster.secrets(NAMESPACE).delete(SECRET, &DeleteParams::default()).await.unwrap();
@@ -123,7 +123,7 @@ async fn what_only_we_say_goes_with_us_and_nothing_comes_back_while_another_oper
     }
     assert_eq!(said["Available"], "True", "that is theirs to say now");
 
-    // Who begins and cannot look at the cluster has nothing to say about it.
+    // An operator that has never read the cluster writes no conditions.
     let blind = lab.cluster.way(|_, path| {
         let is_core = path.starts_with("/api/v1/namespaces/");
         is_core.then_some((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))

@@ -1,4 +1,4 @@
-//! A CA that is to be left as it is, while those who use it go on.
+//! An unmanaged CA, while its users continue.
 
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
@@ -42,7 +42,7 @@ async fn services_go_on(lab: Lab) {
     lab.pass().await;
     let ca = lab.ca().await;
     let is_by_it = |leaf: &Certificate| leaf.facts().authority_key_id == ca.certificate().facts().subject_key_id;
-    // Not as we would write it, and everybody gets it as it is.
+    // Not in Perennial's form, and injected unchanged.
     let bundles = lab.cluster.config_maps(NAMESPACE);
     let text = format!("# by hand\n{}", bundles.get(BUNDLE).await.unwrap().data.unwrap()["ca-bundle.crt"]);
     for state in ["Unmanaged", "Removed"] {
@@ -57,24 +57,24 @@ async fn services_go_on(lab: Lab) {
         assert_eq!(lab.given(&name).await, text);
         let (status, message) = lab.condition(STANDS_BACK).await;
         assert_eq!(status, "True");
-        for part in ["the CA and its bundles are left as they are", "Services go on getting certificates"] {
+        for part in ["Perennial does not write the CA and its bundles", "Services still get certificates"] {
             assert!(message.contains(part), "{message}");
         }
         assert_eq!(lab.condition("Available").await.0, "True");
         assert_eq!(lab.condition("Degraded").await.0, "False");
     }
-    // A key beside it reaches nobody.
+    // A key next to it is not injected.
     let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     let by_mistake = json!({"data": {"ca-bundle.crt": format!("{text}{key}")}});
     bundles.patch(BUNDLE, &PatchParams::default(), &Patch::Merge(&by_mistake)).await.unwrap();
     lab.pass().await;
     assert_eq!(lab.given("removed").await, text);
-    // One that is gone stays gone, and is taken from nobody.
+    // A deleted bundle is not restored, and stays in the objects.
     bundles.delete(BUNDLE, &DeleteParams::default()).await.unwrap();
     lab.pass().await;
     assert!(bundles.get_opt(BUNDLE).await.unwrap().is_none());
     assert_eq!(lab.given("removed").await, text);
-    // Who manages it again sets all of that right.
+    // When the CA is managed again, the operator repairs all of this.
     lab.configure(json!({"managementState": "Managed"})).await;
     lab.pass().await;
     assert_eq!(lab.bundle().await, [ca.certificate().clone()]);
@@ -82,17 +82,17 @@ async fn services_go_on(lab: Lab) {
 }
 
 #[tokio::test]
-async fn services_go_on_while_nobody_wants_the_ca_managed() {
+async fn services_are_served_while_the_ca_is_unmanaged() {
     services_go_on(Lab::embedded().await).await;
 }
 
 #[tokio::test]
-async fn services_go_on_while_nobody_wants_the_ca_managed_on_a_real_server_too() {
+async fn services_are_served_while_the_ca_is_unmanaged_on_a_real_server() {
     services_go_on(Lab::real().await).await;
 }
 
 #[tokio::test]
-async fn services_go_on_where_nobody_can_say_whether_the_ca_is_managed() {
+async fn services_are_served_while_the_management_state_is_unknown() {
     let lab = Lab::embedded().await;
     lab.cluster.create::<Namespace>(None, json!({"metadata": {"name": SHOP}})).await;
     lab.pass().await;
@@ -114,7 +114,7 @@ async fn services_go_on_where_nobody_can_say_whether_the_ca_is_managed() {
 }
 
 #[tokio::test]
-async fn not_even_who_is_distrusted_is_written_on_what_is_left_as_it_is() {
+async fn distrusted_keys_are_not_recorded_on_an_unmanaged_ca() {
     let lab = Lab::embedded().await;
     lab.pass().await;
     let object = |name: &str| ObjectName { namespace: NAMESPACE.to_owned(), name: name.to_owned() };

@@ -1,4 +1,4 @@
-//! Which rights that takes.
+//! The RBAC for serving certificates.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube_client::Api;
@@ -11,9 +11,9 @@ use super::shop::{SHOP, Shop};
 use crate::cluster::{Cluster, soon};
 use crate::rights;
 
-/// Under the rights of the manifests for the service CA alone, of which none is unused.
+/// With the RBAC of the manifests for the service CA alone, of which no rule is unused.
 #[tokio::test]
-async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {
+async fn the_rbac_for_the_service_ca_grants_exactly_what_the_operator_uses() {
     let shop = Shop::new(Cluster::real().await).await;
     let account = "openshift-service-ca";
     let objects = rbac::objects_for(Catalog::builtin(), account, &[Component::ServiceCa]);
@@ -25,7 +25,7 @@ async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {
     let passed = runner.once().await.unwrap();
     assert!(passed.failed.is_empty() && passed.observation.troubles.is_empty(), "{:?}", passed.observation.troubles);
     shop.served("web-tls").await;
-    // A rotation updates what was created, and whoever runs watches.
+    // A rotation updates existing objects, and a running operator watches.
     shop.force("a test").await;
     let before = shop.served("web-tls").await;
     let (stop, stopped) = oneshot::channel();
@@ -35,6 +35,9 @@ async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {
         rights::kinds(&asked.lock().unwrap()).contains("operator.openshift.io/servicecas watch")
     })
     .await;
+    // After trust in a CA has ended, the operator looks whether pods have reloaded.
+    shop.distrust("a test").await;
+    soon("pods are listed", || async { rights::kinds(&asked.lock().unwrap()).contains("/pods list") }).await;
     stop.send(()).unwrap();
     task.await.unwrap();
     let granted = rights::granted(&objects);
@@ -45,7 +48,7 @@ async fn whoever_keeps_the_service_ca_may_do_what_it_does_and_nothing_else() {
     let asked = asked.lock().unwrap().clone();
     let beyond: Vec<&String> = asked.iter().filter(|line| !is_granted(line)).collect();
     assert!(beyond.is_empty(), "asked for and not granted: {beyond:?}");
-    // What belongs to others is looked at now and then, and leases and reviews are another test's.
+    // Other objects are read now and then, and another test covers leases and reviews.
     let serving: Vec<_> = objects.iter().filter(|it| it["metadata"]["name"] == "perennial-serving").cloned().collect();
     let idle: Vec<String> =
         rights::kinds(&rights::granted(&serving)).difference(&rights::kinds(&asked)).cloned().collect();

@@ -1,4 +1,4 @@
-//! Rotations that somebody asks for on the Secret of a Service.
+//! Requested rotations on the Secret of a Service.
 
 use kube_client::ResourceExt;
 use kube_client::api::{Patch, PatchParams};
@@ -30,7 +30,7 @@ async fn a_service_is_rotated_once_for_each_reason_and_the_others_stay(cluster: 
         last = new;
     }
     assert_eq!(shop.served("api-tls").await.version(), other.version());
-    // What is replaced for another reason has been rotated by that.
+    // A rotation for another reason counts for this reason, too.
     let asked = json!({"metadata": {"annotations": {FORCE: "a third time"}}, "stringData": {"tls.crt": "junk"}});
     shop.patch_secret("web-tls", asked).await;
     shop.once().await;
@@ -40,12 +40,12 @@ async fn a_service_is_rotated_once_for_each_reason_and_the_others_stay(cluster: 
     assert_eq!(shop.served("web-tls").await.version(), new.version());
 }
 
-async fn a_tenant_who_asks_again_and_again_meets_the_circuit_breaker_alone(cluster: Cluster) {
+async fn a_tenant_who_requests_repeatedly_opens_only_their_own_circuit_breaker(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
     shop.once().await;
     let before = shop.served("web-tls").await;
-    // What is too long or no line of text is no reason.
+    // A text that is too long, or has several lines, is no reason.
     for reason in ["x".repeat(LONGEST_REASON + 1), "two\nlines".to_owned(), " ".to_owned()] {
         shop.patch_secret("web-tls", json!({"metadata": {"annotations": {FORCE: reason}}})).await;
         shop.once().await;
@@ -60,7 +60,7 @@ async fn a_tenant_who_asks_again_and_again_meets_the_circuit_breaker_alone(clust
     let mut rotations = 0;
     for number in 0..20 {
         let reason = format!("reason {number}");
-        // And takes away what says how often that was.
+        // The tenant also removes the record of the issues.
         let asked = json!({"metadata": {"annotations": {FORCE: reason, ISSUES: null}}});
         shop.secrets().patch("web-tls", &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
         let is_done = async || shop.served("web-tls").await.secret.annotations().get(FORCED) == Some(&reason);
@@ -71,7 +71,7 @@ async fn a_tenant_who_asks_again_and_again_meets_the_circuit_breaker_alone(clust
         rotations += 1;
     }
     assert!((3..=5).contains(&rotations), "{rotations} rotations");
-    // Nobody else notices.
+    // Other tenants are not affected.
     shop.asks("api", "api-tls").await;
     soon("another Service is served", || async { shop.secrets().get_opt("api-tls").await.unwrap().is_some() }).await;
     running.end().await;
@@ -79,5 +79,5 @@ async fn a_tenant_who_asks_again_and_again_meets_the_circuit_breaker_alone(clust
 
 on_both! {
     a_service_is_rotated_once_for_each_reason_and_the_others_stay
-    a_tenant_who_asks_again_and_again_meets_the_circuit_breaker_alone
+    a_tenant_who_requests_repeatedly_opens_only_their_own_circuit_breaker
 }

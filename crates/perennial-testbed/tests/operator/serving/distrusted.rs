@@ -1,4 +1,4 @@
-//! Trust that somebody ended stays ended, whatever is deleted.
+//! A distrusted CA stays distrusted after any deletion.
 
 use jiff::SignedDuration;
 use kube_client::api::DeleteParams;
@@ -7,7 +7,7 @@ use perennial_x509::{Certificate, read_certificates};
 use super::shop::Shop;
 use crate::cluster::Cluster;
 
-/// What somebody deletes.
+/// A deleted object.
 #[derive(Debug, Clone, Copy)]
 enum Deleted {
     SigningKey,
@@ -33,7 +33,7 @@ async fn delete(shop: &Shop, what: Deleted) {
     }
 }
 
-/// Until nothing is left to do, and longer than anybody is waited for.
+/// Runs until no write is left, and longer than any wait.
 async fn settle(shop: &Shop) {
     for _ in 0..3 {
         shop.once().await;
@@ -41,7 +41,7 @@ async fn settle(shop: &Shop) {
     }
 }
 
-/// Deletes one after the other, and nobody who was distrusted is back after any of it.
+/// Deletes the objects one after the other, and checks that no distrusted CA is back after each.
 async fn check(deleted: &[Deleted], is_done_before: bool) {
     let shop = Shop::new(Cluster::embedded().await).await;
     shop.asks("web", "web-tls").await;
@@ -69,21 +69,21 @@ async fn check(deleted: &[Deleted], is_done_before: bool) {
 }
 
 #[tokio::test]
-async fn a_distrusted_ca_does_not_come_back_when_the_key_of_the_next_one_is_deleted() {
+async fn distrusted_ca_stays_out_when_the_next_key_is_deleted() {
     for is_done_before in [true, false] {
         check(&[Deleted::SigningKey, Deleted::SigningKey], is_done_before).await;
     }
 }
 
 #[tokio::test]
-async fn a_distrusted_ca_does_not_come_back_when_the_bundle_is_deleted() {
+async fn distrusted_ca_stays_out_when_the_bundle_is_deleted() {
     for is_done_before in [true, false] {
         check(&[Deleted::Bundle, Deleted::Bundle], is_done_before).await;
     }
 }
 
 #[tokio::test]
-async fn a_distrusted_ca_does_not_come_back_when_one_is_deleted_after_the_other() {
+async fn a_distrusted_ca_does_not_come_back_after_repeated_deletions() {
     for is_done_before in [true, false] {
         check(&[Deleted::SigningKey, Deleted::Bundle], is_done_before).await;
         check(&[Deleted::Bundle, Deleted::SigningKey], is_done_before).await;

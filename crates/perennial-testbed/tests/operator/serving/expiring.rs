@@ -1,13 +1,13 @@
 //! A service CA that is about to expire, or has expired, when the operator first sees it: Services do not wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube_client::ResourceExt;
-use kube_client::api::DeleteParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube_client::api::{DeleteParams, ListParams};
+use kube_client::{Api, Client, ResourceExt};
+use perennial_api::config::ClusterOperator;
 use perennial_core::catalog::Catalog;
-use perennial_core::policy::Usage;
 use perennial_operator::rbac;
 use perennial_testbed::judges::{Case, Judge, Purpose};
 use perennial_x509::{Certificate, read_certificates};
@@ -16,11 +16,11 @@ use serde_json::json;
 use super::shop::{BETA, Running, SHOP, Shop, key};
 use crate::cluster::{Cluster, soon};
 use crate::mint::Minted;
-use crate::telling::condition;
+use crate::reports::condition;
 
 const CA: &str = "openshift-service-ca";
 const ACCOUNT: &str = "openshift-kube-apiserver-operator";
-/// Services that have a certificate by the CA that is about to expire, and as many that come later.
+/// Services with a certificate of the expiring CA, and as many that are created later.
 const SERVICES: usize = 50;
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
@@ -28,11 +28,22 @@ fn name(number: usize) -> (String, String) {
     (format!("web-{number}"), format!("web-{number}-tls"))
 }
 
-/// Puts a CA with `left` of its validity where another operator has left it, and Services with certificates that outlive it.
+/// Returns a client with the RBAC of the manifests.
+async fn account(shop: &Shop) -> Client {
+    shop.cluster.apply(&rbac::objects(Catalog::builtin(), ACCOUNT)).await;
+    shop.cluster.client_as_account(ACCOUNT, rbac::NAME).await
+}
+
+/// Creates a CA of another operator with `left` of its validity, and Services with certificates that expire after it.
 async fn adopted(shop: &Shop, left: SignedDuration) -> Minted {
+    adopted_with(shop, left, DAY * 730).await
+}
+
+/// The same with another validity of the Services' certificates.
+async fn adopted_with(shop: &Shop, left: SignedDuration, validity: SignedDuration) -> Minted {
     let began = shop.cluster.now() - DAY * 300;
     let name_of_ca = "openshift-service-serving-signer@1";
-    // Another operator does not clamp what it issues: it is as if its CA were valid for long.
+    // The other operator does not limit the validity of its certificates to that of the CA.
     let issuer = Minted::authority(name_of_ca, began, DAY * 800);
     let ca = issuer.with_validity(name_of_ca, began, DAY * 300 + left);
     let secret = json!({"metadata": {"name": "signing-key"}, "type": "kubernetes.io/tls", "data": ca.data()});
@@ -41,10 +52,10 @@ async fn adopted(shop: &Shop, left: SignedDuration) -> Minted {
         let map = json!({"metadata": {"name": name}, "data": {"ca-bundle.crt": ca.certificate.to_pem()}});
         shop.cluster.create::<ConfigMap>(Some(namespace), map).await;
     }
-    let leaf = issuer.issue(Usage::Serving, "web.shop.svc", began, DAY * 730);
     for number in 0..SERVICES {
         let (service, secret) = name(number);
         let uid = shop.asks(&service, &secret).await.uid().unwrap();
+        let leaf = issuer.issue_for_service(&format!("{service}.shop.svc"), began, validity);
         let annotations: BTreeMap<String, String> = [
             (key(BETA, "originating-service-name"), service.clone()),
             (key(BETA, "originating-service-uid"), uid.clone()),
@@ -57,6 +68,22 @@ async fn adopted(shop: &Shop, left: SignedDuration) -> Minted {
         shop.cluster.create::<Secret>(Some(SHOP), secret).await;
     }
     ca
+}
+
+/// Returns the service CA, if there is one.
+async fn signer(shop: &Shop) -> Option<Certificate> {
+    let secret = shop.cluster.secrets(CA).get_opt("signing-key").await.unwrap()?;
+    Some(read_certificates(&secret.data.unwrap()["tls.crt"].0).unwrap().remove(0))
+}
+
+/// Returns how many Services have a certificate of this CA.
+async fn served_by(shop: &Shop, ca: &Certificate) -> usize {
+    let secrets = shop.secrets().list(&Default::default()).await.unwrap();
+    let is_by_it = |secret: &&Secret| {
+        let data = secret.data.as_ref().and_then(|data| read_certificates(&data.get("tls.crt")?.0).ok());
+        data.is_some_and(|it| it[0].facts().authority_key_id == ca.facts().subject_key_id)
+    };
+    secrets.items.iter().filter(is_by_it).count()
 }
 
 fn case(what: &str, chain: &[Certificate], anchors: &[Certificate], at: Timestamp, service: &str) -> Case {
@@ -73,31 +100,19 @@ fn case(what: &str, chain: &[Certificate], anchors: &[Certificate], at: Timestam
 
 async fn services_do_not_wait_for_an_expiring_ca(cluster: Cluster, left: SignedDuration) {
     let shop = Shop::new(cluster).await;
-    shop.cluster.apply(&rbac::objects(Catalog::builtin(), ACCOUNT)).await;
-    let client = shop.cluster.client_as_account(ACCOUNT, rbac::NAME).await;
+    let client = account(&shop).await;
     let old = adopted(&shop, left).await;
     let old_end = old.certificate.facts().validity.not_after;
     let running = Running::through(&shop.cluster, client);
-    let signer = async || {
-        let secret = shop.cluster.secrets(CA).get("signing-key").await.unwrap();
-        read_certificates(&secret.data.unwrap()["tls.crt"].0).unwrap().remove(0)
-    };
-    soon("there is a new CA", || async { signer().await != old.certificate }).await;
+    soon("there is a new CA", || async { signer(&shop).await.unwrap() != old.certificate }).await;
     for number in SERVICES..2 * SERVICES {
         let (service, secret) = name(number);
         shop.asks(&service, &secret).await;
     }
-    let new = signer().await;
-    let is_by_new = |secret: &Secret| {
-        let data = secret.data.as_ref().and_then(|data| read_certificates(&data.get("tls.crt")?.0).ok());
-        data.is_some_and(|it| it[0].facts().authority_key_id == new.facts().subject_key_id)
-    };
-    soon("every Service has a certificate of the new CA", || async {
-        let secrets = shop.secrets().list(&Default::default()).await.unwrap();
-        secrets.items.iter().filter(|it| is_by_new(it)).count() == 2 * SERVICES
-    })
-    .await;
-    // Nothing waits, and nothing says so.
+    let new = signer(&shop).await.unwrap();
+    soon("every Service has a certificate of the new CA", || async { served_by(&shop, &new).await == 2 * SERVICES })
+        .await;
+    // No Service waits, and no condition says so.
     soon("no Service waits", || async {
         let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
         assert!(!message.contains("Services wait"), "{message}");
@@ -136,7 +151,74 @@ async fn services_do_not_wait_for_an_expiring_ca(cluster: Cluster, left: SignedD
     }
 }
 
-/// What waits says so: an existing Service whose clients have only a CA whose key is lost.
+/// Returns the messages of the operator's events with this reason.
+async fn told(shop: &Shop, reason: &str) -> Vec<String> {
+    let api = Api::<Event>::namespaced(shop.cluster.client.clone(), "openshift-service-ca-operator");
+    let events = api.list(&ListParams::default()).await.unwrap();
+    events.into_iter().filter(|it| it.reason.as_deref() == Some(reason)).filter_map(|it| it.message).collect()
+}
+
+/// A CA whose key is lost, an hour before it expires with all its leaves: waiting does not help, so every Service gets a certificate at
+/// once, and the operator names the clients that reject it, once for all of them.
+async fn services_whose_certificates_expire_with_a_lost_ca_are_issued_at_once(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let client = account(&shop).await;
+    let left = SignedDuration::from_hours(1);
+    let old = adopted_with(&shop, left, DAY * 300 + left).await.certificate;
+    shop.cluster.secrets(CA).delete("signing-key", &DeleteParams::default()).await.unwrap();
+    let running = Running::through(&shop.cluster, client);
+    soon("there is a new CA", || async { signer(&shop).await.is_some() }).await;
+    let new = signer(&shop).await.unwrap();
+    soon("every Service has a certificate of the new CA", || async { served_by(&shop, &new).await == SERVICES }).await;
+    soon("the clients that reject it are named", || async {
+        let (status, message, _) = condition(&shop.cluster, "service-ca", "PreviousServiceCAInUse").await;
+        status == "True" && message.contains("reject new serving certificates")
+    })
+    .await;
+    let named = told(&shop, "ServingCertificatesAtRisk").await;
+    let [text] = named.as_slice() else { panic!("one for all Services: {named:?}") };
+    assert!(text.contains("shop/web-") && text.contains("consumer of the service CA"), "{text}");
+    running.end().await;
+    // Clients that have not reloaded reject the new certificates; clients that have accept them after the old CA has expired.
+    let map = shop.cluster.config_maps(CA).get("signing-cabundle").await.unwrap();
+    let bundle = read_certificates(map.data.unwrap()["ca-bundle.crt"].as_bytes()).unwrap();
+    let (served, now) = (shop.served("web-0-tls").await.certificates, shop.cluster.now());
+    let cases = [
+        (case("new bundle", &served, &bundle, now, "web-0"), true),
+        (case("new bundle, later", &served, &bundle, now + DAY, "web-0"), true),
+        (case("old bundle", &served, &[old], now, "web-0"), false),
+    ];
+    for judge in [Judge::Go, Judge::OpenSsl] {
+        let asked: Vec<Case> = cases.iter().map(|(case, _)| case.clone()).collect();
+        for ((case, is_accepted), verdict) in cases.iter().zip(judge.judge(&asked).unwrap()) {
+            assert_eq!(verdict.accepted, *is_accepted, "{judge}: {}: {}", case.id, verdict.why);
+        }
+    }
+}
+
+/// The same with leaves that expire after the CA: clients accept them until it expires, so Services wait until then.
+async fn services_whose_certificates_outlive_a_lost_ca_wait_until_it_expires(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let client = account(&shop).await;
+    let old = adopted(&shop, SignedDuration::from_hours(1)).await.certificate;
+    shop.cluster.secrets(CA).delete("signing-key", &DeleteParams::default()).await.unwrap();
+    let runner = shop.cluster.runner_through(client);
+    runner.once().await.unwrap();
+    shop.asks("new", "new-tls").await;
+    runner.once().await.unwrap();
+    let new = signer(&shop).await.unwrap();
+    assert_eq!(served_by(&shop, &new).await, 1, "the Service without a certificate");
+    let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
+    let expected = format!("{SERVICES} of {} Services wait for a certificate; shop/web-", SERVICES + 1);
+    assert!(status == "True" && message.contains(&expected), "{message}");
+    shop.cluster.set_now(old.facts().validity.not_after + SignedDuration::from_mins(1));
+    runner.once().await.unwrap();
+    assert_eq!(served_by(&shop, &new).await, SERVICES + 1);
+    let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
+    assert_eq!(status, "False", "{message}");
+}
+
+/// A wait is reported: an existing Service whose clients have only a CA whose key is lost.
 async fn a_service_that_waits_is_named_in_the_condition_and_counted(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
@@ -150,17 +232,21 @@ async fn a_service_that_waits_is_named_in_the_condition_and_counted(cluster: Clu
     runner.once().await.unwrap();
     shop.asks("new", "new-tls").await;
     let mut messages = Vec::new();
+    let mut versions = BTreeSet::new();
     for _ in 0..3 {
         runner.once().await.unwrap();
         let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
         assert_eq!(status, "True");
         messages.push(message);
+        let operators = Api::<ClusterOperator>::all(shop.cluster.client.clone());
+        versions.insert(operators.get("service-ca").await.unwrap().metadata.resource_version);
         shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(1));
     }
     let expected = "2 of 3 Services wait for a certificate; shop/db longest, since ";
     assert!(messages[0].contains(expected), "{messages:?}");
-    // It does not change while nothing happens.
+    // The condition does not change, so nothing is written.
     assert_eq!(messages[1], messages[2]);
+    assert_eq!(versions.len(), 1, "{versions:?}");
     assert_eq!(shop.served("web-tls").await.leaf(), before.leaf());
     assert_ne!(shop.served("new-tls").await.leaf().facts().authority_key_id, before.leaf().facts().authority_key_id);
     let text = runner.metrics().text().unwrap();
@@ -197,6 +283,16 @@ mod real {
     #[tokio::test]
     async fn services_do_not_wait_for_a_ca_that_has_expired() {
         services_do_not_wait_for_an_expiring_ca(Cluster::real().await, -MINUTE).await;
+    }
+
+    #[tokio::test]
+    async fn services_whose_certificates_expire_with_a_lost_ca_are_issued_at_once() {
+        super::services_whose_certificates_expire_with_a_lost_ca_are_issued_at_once(Cluster::real().await).await;
+    }
+
+    #[tokio::test]
+    async fn services_whose_certificates_outlive_a_lost_ca_wait_until_it_expires() {
+        super::services_whose_certificates_outlive_a_lost_ca_wait_until_it_expires(Cluster::real().await).await;
     }
 
     #[tokio::test]

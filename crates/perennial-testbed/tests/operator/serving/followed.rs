@@ -1,4 +1,4 @@
-//! What changes around a Service reaches it: its Secret, its wish, the CA, the policy of keys.
+//! Changes that affect a Service: its Secret, its request, the CA, the key policy.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,8 +15,8 @@ use serde_json::json;
 use super::shop::{BETA, Running, Served, Shop, key};
 use crate::cluster::{Cluster, soon};
 
-/// Whatever happens to Services and Secrets while it runs, it is set right within seconds.
-async fn changes_are_followed(cluster: Cluster) {
+/// Any change of Services and Secrets is corrected within seconds.
+async fn certificate_follows_changes_of_service_and_secret(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let running = Running::start(&shop.cluster);
     // 37
@@ -52,7 +52,7 @@ async fn changes_are_followed(cluster: Cluster) {
     shop.services().patch("web", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
     soon("web has it in another Secret", is_there("new-tls")).await;
     assert!(shop.secrets().get_opt("web-tls").await.unwrap().is_some());
-    // Who asks no longer keeps what it has.
+    // A Service that no longer asks keeps its Secret.
     let nothing = json!({"metadata": {"annotations": {key(BETA, "serving-cert-secret-name"): null}}});
     shop.services().patch("web", &PatchParams::default(), &Patch::Merge(&nothing)).await.unwrap();
     shop.asks("after", "after-tls").await;
@@ -71,8 +71,8 @@ async fn changes_are_followed(cluster: Cluster) {
     running.end().await;
 }
 
-/// A rotation of the CA reaches every Service, and old and new go together.
-async fn a_rotation_reaches_every_service(cluster: Cluster) {
+/// A rotation of the CA reaches every Service, and old and new certificates work together.
+async fn rotation_of_the_ca_reaches_every_service(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     for number in 0..5 {
         shop.service(
@@ -107,9 +107,9 @@ async fn a_rotation_reaches_every_service(cluster: Cluster) {
     }
 }
 
-/// 46: without its key nothing leads from the old CA to the new one. Services keep what they have until everybody has read the new
-/// bundle, and then get a new certificate and a new key.
-async fn without_the_key_of_the_ca_services_follow_when_everybody_has_read(cluster: Cluster) {
+/// Scenario 46 of the original operator: without its key, no cross-certificate leads from the old CA to the new one. Services keep
+/// their certificates until all clients have the new bundle, and then get a new certificate and a new key.
+async fn after_a_lost_key_services_follow_when_all_clients_have_reloaded(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
     shop.service("db", &[(&key(BETA, "serving-cert-secret-name"), "db-tls")], true).await;
@@ -131,8 +131,8 @@ async fn without_the_key_of_the_ca_services_follow_when_everybody_has_read(clust
     }
 }
 
-/// So does that of a CA that is to end soon, also to who asks later.
-async fn in_an_emergency_services_follow_at_once(cluster: Cluster) {
+/// The same for a CA with a short validity, also for new Services.
+async fn services_follow_an_emergency_rotation_at_once(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
     shop.once().await;
@@ -153,8 +153,8 @@ async fn in_an_emergency_services_follow_at_once(cluster: Cluster) {
     }
 }
 
-/// Keys of Services follow the category of serving certificates, and never a name.
-async fn keys_follow_the_category(cluster: Cluster) {
+/// Keys of Services follow the category of serving certificates, never a name.
+async fn keys_of_services_follow_the_policy_category(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let key = |text: &str| text.parse().unwrap();
     let mut policy = Policy { defaults: Some(key("ECDSA P256")), ..Policy::default() };
@@ -185,9 +185,9 @@ async fn keys_follow_the_category(cluster: Cluster) {
     assert_eq!(kind(signers.get("signing-key").await.unwrap()), key("ECDSA P521"));
 }
 
-/// Another policy counts for who comes later, without a restart, and re-issues nothing.
+/// A changed policy applies to new Services without a restart, and re-issues nothing.
 #[tokio::test]
-async fn a_changed_policy_counts_for_who_comes_later() {
+async fn a_changed_policy_applies_to_new_services() {
     let shop = Shop::new(Cluster::embedded().await).await;
     let kind = |secret: Secret| PrivateKey::from_pem(&secret.data.unwrap()["tls.key"].0).unwrap().spec().unwrap();
     shop.asks("web", "web-tls").await;
@@ -197,7 +197,7 @@ async fn a_changed_policy_counts_for_who_comes_later() {
     assert_eq!(kind(first.secret.clone()), "ECDSA P256".parse().unwrap());
     shop.cluster.set_policy("ECDSA P384").await;
     let count = AtomicUsize::new(0);
-    soon("somebody has another kind of key", || async {
+    soon("a Service has another kind of key", || async {
         let name = format!("later-{}", count.fetch_add(1, Ordering::SeqCst));
         shop.asks(&name, &name).await;
         soon("it is served", || async { shop.secrets().get_opt(&name).await.unwrap().is_some() }).await;
@@ -209,9 +209,9 @@ async fn a_changed_policy_counts_for_who_comes_later() {
 }
 
 on_both! {
-    changes_are_followed
-    a_rotation_reaches_every_service
-    without_the_key_of_the_ca_services_follow_when_everybody_has_read
-    in_an_emergency_services_follow_at_once
-    keys_follow_the_category
+    certificate_follows_changes_of_service_and_secret
+    rotation_of_the_ca_reaches_every_service
+    after_a_lost_key_services_follow_when_all_clients_have_reloaded
+    services_follow_an_emergency_rotation_at_once
+    keys_of_services_follow_the_policy_category
 }

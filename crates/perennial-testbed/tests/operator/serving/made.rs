@@ -1,4 +1,4 @@
-//! What a Service gets, and when it is made again.
+//! The certificate of a Service, and when it is re-issued.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::shop::{ALPHA, BETA, SHOP, Served, Shop, key};
 use crate::cluster::Cluster;
 
-/// 1, 2, 3, 37: in either family, with the names of a Service, its uid, its owner and the end in both families.
-async fn a_service_gets_what_it_asks_for(cluster: Cluster) {
+/// Scenarios 1, 2, 3 and 37 of the original operator: either family, the names of a Service, its uid, its owner and its expiry.
+async fn a_service_gets_its_certificate(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let alpha = shop.service("old", &[(&key(ALPHA, "serving-cert-secret-name"), "old-tls")], false).await;
     let beta = shop.asks("web", "web-tls").await;
@@ -74,8 +74,8 @@ async fn a_service_gets_what_it_asks_for(cluster: Cluster) {
     assert_eq!(shop.services().get("web").await.unwrap().resource_version(), service);
 }
 
-/// Whatever is wrong with a Secret, it is made again, and what others put there stays.
-async fn what_is_wrong_is_made_again(cluster: Cluster) {
+/// A wrong Secret is re-issued, and the keys of other writers stay.
+async fn a_wrong_secret_is_reissued(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let web = shop.asks("web", "web-tls").await;
     shop.once().await;
@@ -106,14 +106,14 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
         assert_eq!(after.secret.labels().get("team").map(String::as_str), Some("shop"), "{case}");
         assert_eq!(after.secret.annotations().get("note").map(String::as_str), Some("ours"), "{case}");
         assert_eq!(after.annotation(BETA, "originating-service-uid"), web.uid().as_deref(), "{case}");
-        // A few of these in an hour have their reasons; the breaker is not what this is about.
+        // The circuit breaker allows a few issues in an hour, and is not the subject of this test.
         shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
     }
-    // What was found is told.
+    // The finding is reported.
     let told = shop.events("ServingCertificateReplaced").await;
     assert!(told.iter().any(|text| text.contains("tls.key is not the key of tls.crt")), "{told:?}");
     drop(other);
-    // 10: by somebody of the same name. The signature counts.
+    // 10: signed by a CA of the same name with another key. The signature counts.
     let before = shop.served("web-tls").await;
     shop.patch_secret("web-tls", json!({"data": forged(&shop, &before)})).await;
     shop.once().await;
@@ -121,7 +121,7 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     assert_eq!(after.certificates[1..], before.certificates[1..]);
     assert_eq!(after.leaf().facts().authority_key_id, before.leaf().facts().authority_key_id);
     shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
-    // What is served beside it belongs to it: neither less nor more.
+    // The chain has to be complete, without extra certificates.
     for is_cut in [true, false] {
         let before = shop.served("web-tls").await;
         let (leaf, stranger) = (before.leaf().to_pem(), text("tls.crt"));
@@ -134,13 +134,13 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
         assert_eq!(after.certificates[1..], before.certificates[1..]);
         shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
     }
-    // The end that is written down does not decide, the certificate does.
+    // The certificate decides, not the expiry annotation.
     let before = shop.served("web-tls").await;
     shop.patch_secret("web-tls", expiry(json!("2020-01-01T00:00:00Z"))).await;
     shop.once().await;
     let after = shop.served("web-tls").await;
     assert_eq!((after.leaf(), after.annotation(ALPHA, "expiry")), (before.leaf(), before.annotation(ALPHA, "expiry")));
-    // 39: what does not belong there is removed, and the certificate stays.
+    // 39: extra data is removed, and the certificate stays.
     shop.patch_secret("web-tls", data("extra.crt", "mine")).await;
     shop.once().await;
     assert_eq!(shop.served("web-tls").await.leaf(), before.leaf());
@@ -162,7 +162,7 @@ async fn what_is_wrong_is_made_again(cluster: Cluster) {
     assert_eq!(shop.served("web-tls").await.names().len(), 4);
 }
 
-/// What a CA of the same name, with another key, signs for the same names.
+/// A certificate for the same names by a CA with the same name and another key.
 fn forged(shop: &Shop, served: &Served) -> Value {
     let now = shop.cluster.now();
     let validity = Validity { not_before: now, not_after: now + SignedDuration::from_hours(24 * 365) };
@@ -184,7 +184,7 @@ fn forged(shop: &Shop, served: &Served) -> Value {
 }
 
 /// They are counted with all others.
-async fn what_is_made_is_counted(cluster: Cluster) {
+async fn issued_certificates_are_counted(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
     shop.asks("other", "other-tls").await;
@@ -204,8 +204,8 @@ async fn what_is_made_is_counted(cluster: Cluster) {
     assert!(text.contains(&format!("\nperennial_serving_first_expiry_timestamp_seconds {first}\n")), "{text}");
 }
 
-/// Every certificate of a Service counts, by the kind of its key.
-async fn what_has_which_key_is_counted(cluster: Cluster) {
+/// Every certificate of a Service is counted by its kind of key.
+async fn certificates_are_counted_by_kind_of_key(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     for (key, names) in [("RSA 2048", &["a", "b", "c"][..]), ("ECDSA P384", &["d", "e"][..])] {
         shop.cluster.set_policy(key).await;
@@ -229,7 +229,7 @@ async fn what_has_which_key_is_counted(cluster: Cluster) {
     let mut found = info(&runner.metrics().text().unwrap());
     found.sort();
     assert_eq!(found, [series(ecdsa, 2), series(rsa, 3)]);
-    // One that is gone is not counted, nor a kind that nobody has any more.
+    // A deleted certificate is not counted, nor a kind of key without certificates.
     for name in ["d", "e", "a"] {
         shop.services().delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -237,8 +237,8 @@ async fn what_has_which_key_is_counted(cluster: Cluster) {
     assert_eq!(info(&runner.metrics().text().unwrap()), [series(rsa, 2)]);
 }
 
-/// It is replaced in time, whatever is written down, and never outlives its signer.
-async fn what_is_old_is_made_again_in_time(cluster: Cluster) {
+/// It is replaced in time, whatever its annotations say, and never expires after its signer.
+async fn an_old_certificate_is_reissued_in_time(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("web", "web-tls").await;
     shop.once().await;
@@ -256,8 +256,8 @@ async fn what_is_old_is_made_again_in_time(cluster: Cluster) {
     assert_eq!(second.leaf().facts().validity.not_after, signer.facts().validity.not_after);
 }
 
-/// 5, 10, 12: what was made for the Service is taken, whoever made it, and what points to nobody is left.
-async fn what_was_made_for_a_service_is_taken(cluster: Cluster) {
+/// Scenarios 5, 10 and 12 of the original operator: a Secret of the Service is adopted, and one without an owner is left.
+async fn a_secret_created_for_a_service_is_adopted(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     shop.asks("other", "other-tls").await;
     shop.once().await;
@@ -282,7 +282,7 @@ async fn what_was_made_for_a_service_is_taken(cluster: Cluster) {
 }
 
 /// Long names and other domains.
-async fn names_fit_whatever_they_are(cluster: Cluster) {
+async fn long_names_and_other_domains_are_issued(cluster: Cluster) {
     let mut shop = Shop::new(cluster).await;
     shop.cluster.view.service_domain = "corp.example.com".to_owned();
     let (short, long) = ("a".repeat(54), "a".repeat(63));
@@ -299,11 +299,11 @@ async fn names_fit_whatever_they_are(cluster: Cluster) {
 }
 
 on_both! {
-    a_service_gets_what_it_asks_for
-    what_is_wrong_is_made_again
-    what_is_old_is_made_again_in_time
-    what_was_made_for_a_service_is_taken
-    what_is_made_is_counted
-    what_has_which_key_is_counted
-    names_fit_whatever_they_are
+    a_service_gets_its_certificate
+    a_wrong_secret_is_reissued
+    an_old_certificate_is_reissued_in_time
+    a_secret_created_for_a_service_is_adopted
+    issued_certificates_are_counted
+    certificates_are_counted_by_kind_of_key
+    long_names_and_other_domains_are_issued
 }

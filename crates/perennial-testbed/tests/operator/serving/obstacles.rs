@@ -1,4 +1,4 @@
-//! What stands in the way of a Service: told, left as it is, and gone when it is gone.
+//! Obstacles of a Service: they are reported, left unchanged, and cleared when they are gone.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde_json::json;
 use super::shop::{ALPHA, BETA, Running, SHOP, Shop, key};
 use crate::cluster::{Cluster, soon};
 
-/// 6, 7, 8, 10-failure: what stands in the way is told, left as it is, and no obstacle lasts longer than it is there.
-async fn obstacles_are_told_and_pass(cluster: Cluster) {
+/// Scenarios 6, 7, 8 and 10 of the original operator: obstacles are reported, left unchanged, and cleared when they are gone.
+async fn obstacles_are_reported_and_cleared(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let theirs = |name: &str, uid: Option<(&str, &str)>, kind: &str| {
         let annotations: BTreeMap<String, &str> =
@@ -49,11 +49,11 @@ async fn obstacles_are_told_and_pass(cluster: Cluster) {
         assert_eq!(shop.secrets().get(&format!("{name}-tls")).await.unwrap().resource_version(), *version);
     }
     assert!(error(&shop.told("bad").await).contains("invalid-${SECRET_NAME}"));
-    assert!(error(&shop.told("second").await).contains("made for the Service first"));
+    assert!(error(&shop.told("second").await).contains("it was not made for this Service"));
     assert_eq!(shop.served("same-tls").await.names()[0], "first.shop.svc");
     let events = shop.events("ServingCertificateFailed").await;
     assert!(events.iter().any(|text| text.contains("shop/a-tls")) && events.len() >= 5, "{events:?}");
-    // However often it failed, and whoever counted.
+    // However often it failed.
     let many = json!({"metadata": {"annotations": {key(ALPHA, "serving-cert-generation-error-num"): "10",
         key(BETA, "serving-cert-generation-error-num"): "10"}}});
     for name in ["a", "b"] {
@@ -64,7 +64,7 @@ async fn obstacles_are_told_and_pass(cluster: Cluster) {
         shop.secrets().delete(&format!("{name}-tls"), &DeleteParams::default()).await.unwrap();
     }
     shop.services().delete("first", &DeleteParams::default()).await.unwrap();
-    // Whoever collects what has no owner any more may have been faster.
+    // The garbage collector may have been faster.
     _ = shop.secrets().delete("same-tls", &DeleteParams::default()).await;
     for (service, secret) in [("a", "a-tls"), ("b", "b-tls"), ("c", "c-tls"), ("second", "same-tls")] {
         soon(&format!("{service} has its certificate"), || async {
@@ -77,8 +77,8 @@ async fn obstacles_are_told_and_pass(cluster: Cluster) {
     running.end().await;
 }
 
-/// 7 and others: refused, immutable, of another type, or one of the cluster's own. Each is told, and passes.
-async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
+/// A rejected write, an immutable Secret, another type, and a Secret of the cluster: each is reported, and cleared.
+async fn other_obstacles_are_reported_and_cleared(cluster: Cluster) {
     let shop = Shop::new(cluster).await;
     let error = |told: &BTreeMap<String, String>| told[&key(ALPHA, "serving-cert-generation-error")].clone();
     // 7
@@ -96,13 +96,16 @@ async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
     shop.once().await;
     let before = shop.served("web-tls").await;
     assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
-    // Made for a Service of the same name that is gone, and nobody takes it away.
+    // Created for a deleted Service of the same name, and not garbage-collected.
     shop.patch_secret("web-tls", json!({"metadata": {"ownerReferences": null}})).await;
     shop.services().delete("web", &DeleteParams::default()).await.unwrap();
     let again = shop.asks("web", "web-tls").await;
     shop.once().await;
     let text = error(&shop.told("web").await);
-    assert!(text.contains(&format!("service UID {}: it was made for the Service web", again.uid().unwrap())), "{text}");
+    assert!(
+        text.contains(&format!("service UID {}: it was not made for this Service", again.uid().unwrap())),
+        "{text}"
+    );
     assert_eq!(shop.served("web-tls").await.leaf(), before.leaf());
     shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
     shop.once().await;
@@ -114,18 +117,18 @@ async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
     assert!(!shop.told("web").await.keys().any(|key| key.contains("error")));
     shop.later(310);
     shop.once().await;
-    assert!(error(&shop.told("web").await).contains("secret shop/web-tls is immutable: delete it"));
+    assert!(error(&shop.told("web").await).contains("secret shop/web-tls is immutable: delete the Secret"));
     shop.secrets().delete("web-tls", &DeleteParams::default()).await.unwrap();
     shop.once().await;
     assert_ne!(shop.served("web-tls").await.leaf(), before.leaf());
-    // Of another type, although it was made for this Service.
+    // The wrong type, although it was created for this Service.
     let typed = shop.asks("typed", "typed-tls").await;
     let annotations = json!({key(BETA, "originating-service-uid"): typed.uid().unwrap()});
     let object = json!({"metadata": {"name": "typed-tls", "annotations": annotations}, "type": "Opaque"});
     shop.cluster.create::<Secret>(Some(SHOP), object).await;
     shop.once().await;
     assert!(error(&shop.told("typed").await).contains("has type \"Opaque\""));
-    // One of the cluster's own.
+    // A Secret of the cluster.
     let greedy = json!({"name": "greedy", "annotations": {key(BETA, "serving-cert-secret-name"): "signing-key"}});
     let service = json!({"metadata": greedy, "spec": {"ports": [{"port": 443}]}});
     shop.cluster.create::<Service>(Some("openshift-service-ca"), service).await;
@@ -138,16 +141,16 @@ async fn other_obstacles_are_told_and_pass(cluster: Cluster) {
     assert_eq!(after.data, ca.data);
 }
 
-/// One Secret that no server tells, and one that was taken away from its Service, hold up nobody else.
+/// An unreadable Secret, and one that was taken from its Service, delay no other Service.
 #[tokio::test]
-async fn what_cannot_be_read_or_is_somebody_elses_holds_up_nobody_else() {
+async fn an_unreadable_or_foreign_secret_delays_no_other_service() {
     let shop = Shop::new(Cluster::embedded().await).await;
     for name in ["a", "web", "z"] {
         shop.asks(name, &format!("{name}-tls")).await;
     }
     shop.once().await;
     let before = shop.served("web-tls").await;
-    // The one is not told any more; the other, which ends last, no longer says whose it is.
+    // The one Secret is unreadable; the other no longer names its Service.
     let uid = key(BETA, "originating-service-uid");
     shop.later(1);
     shop.secrets().delete("z-tls", &DeleteParams::default()).await.unwrap();
@@ -161,16 +164,16 @@ async fn what_cannot_be_read_or_is_somebody_elses_holds_up_nobody_else() {
     let passed = shop.cluster.runner_through(shop.cluster.way(refuse)).once().await.unwrap();
     assert!(!passed.written.is_empty(), "{:?}", passed.report.waiting);
     assert_ne!(shop.served("web-tls").await.leaf(), before.leaf());
-    // And the bundle can be made again.
+    // And the bundle can be written again.
     let maps = shop.cluster.config_maps("openshift-service-ca");
     maps.delete("signing-cabundle", &DeleteParams::default()).await.unwrap();
     shop.cluster.runner_through(shop.cluster.way(refuse)).once().await.unwrap();
     assert!(maps.get_opt("signing-cabundle").await.unwrap().is_some());
 }
 
-/// Whoever destroys a certificate each time it is made gets a few, and then none for the rest of an hour.
+/// A tenant who deletes a certificate each time gets a few, and then none for the rest of the hour.
 #[tokio::test]
-async fn nothing_is_made_for_ever_for_who_destroys_it() {
+async fn repeated_deletions_of_a_secret_open_the_circuit_breaker() {
     let shop = Shop::new(Cluster::embedded().await).await;
     shop.asks("web", "web-tls").await;
     let running = Running::start(&shop.cluster);
@@ -191,6 +194,6 @@ async fn nothing_is_made_for_ever_for_who_destroys_it() {
 }
 
 on_both! {
-    obstacles_are_told_and_pass
-    other_obstacles_are_told_and_pass
+    obstacles_are_reported_and_cleared
+    other_obstacles_are_reported_and_cleared
 }

@@ -1,4 +1,4 @@
-//! A cluster with Services, and what they have.
+//! A cluster with Services and their certificates.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) const SHOP: &str = "shop";
 pub(super) const BETA: &str = "service.beta.openshift.io";
 pub(super) const ALPHA: &str = "service.alpha.openshift.io";
 
-/// A cluster with a namespace, of which only the service CA and what it signs is kept.
+/// A cluster with a namespace, in which only the service CA and its leaves are managed.
 pub(crate) struct Shop {
     pub(crate) cluster: Cluster,
 }
@@ -82,7 +82,7 @@ impl Shop {
         ask::distrust(client, (&meant.signer.object(), &meant.bundle.object()), &keys, &asked).await.unwrap();
     }
 
-    /// Everything that can be done now.
+    /// Makes every write that is possible now.
     pub(crate) async fn once(&self) -> Passed {
         let passed = self.cluster.runner().once().await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
@@ -146,7 +146,7 @@ pub(super) fn key(group: &str, name: &str) -> String {
     format!("{group}/{name}")
 }
 
-/// The operator, while it runs.
+/// The running operator.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     task: tokio::task::JoinHandle<()>,

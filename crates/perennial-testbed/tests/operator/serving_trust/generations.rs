@@ -1,8 +1,8 @@
-//! Which generations of the CA clients accept and refuse, by what the operator wrote: two rotations apart, after the end of the
-//! first, and after somebody ended the trust on purpose.
+//! Which generations of the CA clients accept and reject, with the operator's files: two rotations apart, after the expiry of the
+//! first, and after a distrust.
 //!
-//! `M` is the first CA, `O` the second and `N` the third. rustls and Java do not ask whether an anchor is over, so what they refuse
-//! they refuse for something else on the path.
+//! `M` is the first CA, `O` the second and `N` the third. rustls and Java do not check the expiry of an anchor, so they reject
+//! for another certificate on the path.
 
 use jiff::SignedDuration;
 use perennial_testbed::handshakes::Client::{GnuTls, Go, Java, OpenSsl, Python, Python313, Rustls};
@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::serving::Shop;
 
 const NAME: &str = "web.shop.svc";
-/// What is sent is over and leads to nothing that is trusted: each client names what it comes to first.
+/// The sent certificates have expired and lead to no anchor: each client names the first problem that it finds.
 const OVER_AND_UNKNOWN: &[(Client, Reason)] = &[
     (OpenSsl, Issuer),
     (Go, Time),
@@ -27,7 +27,7 @@ const OVER_AND_UNKNOWN: &[(Client, Reason)] = &[
     (Rustls, Time),
 ];
 
-/// What a server and a client find in the cluster at one time, and the CA of that time.
+/// The files of a server and a client at one time, and the CA of that time.
 struct Generation {
     server: Identity,
     bundle: String,
@@ -39,7 +39,7 @@ impl Generation {
         Generation { server: identity(shop, "web-tls").await, bundle: bundle(shop).await, ca: signer(shop).await }
     }
 
-    /// Whether whoever takes the bundle of now trusts this CA as a root.
+    /// Returns true if the current bundle has this CA as a root.
     fn trusts(&self, ca: &Certificate) -> bool {
         read_certificates(self.bundle.as_bytes()).unwrap().contains(ca)
     }
@@ -62,7 +62,7 @@ impl Generation {
     }
 }
 
-/// A server of the first, with a client of the second.
+/// A server of the first time, with a client of the second.
 fn ask(server: (&str, &Identity), client: (&str, &str)) -> Question {
     Question {
         id: format!("served by {}, trusting {}", server.0, client.0),
@@ -84,7 +84,7 @@ fn go_to(shop: &Shop, days_ago: i64) {
     shop.cluster.set_now(today() - SignedDuration::from_hours(24 * days_ago));
 }
 
-/// Rotates because somebody insists on it.
+/// Forces a rotation.
 async fn rotated(shop: &Shop, days_ago: i64, kind: &str) -> Generation {
     go_to(shop, days_ago);
     keys(shop, kind).await;
@@ -98,9 +98,9 @@ async fn rotated(shop: &Shop, days_ago: i64, kind: &str) -> Generation {
     found
 }
 
-/// The original operator refuses who is two rotations behind. Here an earlier CA is trusted until it ends, and in the chain of a server
-/// there is a way from each; whoever has the newest CA alone refuses both others.
-async fn who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ended(cluster: Cluster) {
+/// The original operator rejects clients that are two rotations behind. Perennial trusts an earlier CA until it expires, and the chain of a
+/// server has a cross-certificate for each; a client with only the newest CA rejects both others.
+async fn clients_two_rotations_behind_are_accepted_until_the_first_ca_expires(cluster: Cluster) {
     let shop = shop(cluster, 20).await;
     keys(&shop, "RSA 2048").await;
     shop.once().await;
@@ -120,11 +120,11 @@ async fn who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ende
     ask_all(expected).await;
 }
 
-/// The first CA is over since yesterday, and with it everything that it signed.
-async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended(cluster: Cluster) {
+/// The first CA expired yesterday, and all its leaves with it.
+async fn clients_two_rotations_behind_are_rejected_after_the_first_ca_expires(cluster: Cluster) {
     let shop = shop(cluster, 791).await;
     shop.once().await;
-    // Its certificate is made again in time, and then ends with its signer.
+    // Its certificate is re-issued in time, and then expires with its signer.
     go_to(&shop, 460);
     shop.once().await;
     let m = Generation::now(&shop).await;
@@ -140,15 +140,15 @@ async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended(cluster
     assert!(n.trusts(&m.ca) && !now.trusts(&m.ca), "it is trusted until it ends");
     let (m_server, o_server, n_server) = (("M", &m.server), ("O", &o.server), ("N", &n.server));
     let expected: Vec<Expected> = vec![
-        // Who knows it is told that it is over, whatever else it knows.
+        // A client with this CA names its expiry, whatever else it has.
         ask(m_server, ("M", &m.bundle)).refused(Time),
         ask(m_server, ("N while M lasted", &n.bundle)).refused(Time),
         ask(m_server, ("N", &now.bundle)).refused_by(OVER_AND_UNKNOWN),
         ask(o_server, ("N alone", &n.ca.to_pem())).refused_by(OVER_AND_UNKNOWN),
-        // A bridge ends with who signed it.
+        // A cross-certificate expires with its signer.
         ask(o_server, ("M", &m.bundle)).refused(Time),
         ask(n_server, ("M", &m.bundle)).refused(Time),
-        // Everybody else goes on.
+        // All others are accepted.
         ask(o_server, ("O", &o.bundle)).accepted(),
         ask(o_server, ("N while M lasted", &n.bundle)).accepted(),
         ask(o_server, ("N", &now.bundle)).accepted(),
@@ -159,8 +159,8 @@ async fn who_is_two_rotations_behind_is_refused_after_the_first_ca_ended(cluster
     ask_all(expected).await;
 }
 
-/// After a distrust nobody who has the new bundle accepts anything of before, whatever a server sends with it.
-async fn a_distrusted_ca_is_refused_by_clients_of_all_kinds(cluster: Cluster) {
+/// After a distrust no client with the new bundle accepts an earlier certificate, whatever chain a server sends.
+async fn all_clients_reject_a_distrusted_ca(cluster: Cluster) {
     let shop = shop(cluster, 10).await;
     keys(&shop, "RSA 2048").await;
     shop.once().await;
@@ -182,14 +182,14 @@ async fn a_distrusted_ca_is_refused_by_clients_of_all_kinds(cluster: Cluster) {
         expected.push(ask((name, &old.server), ("N", &n.bundle)).refused(Issuer));
         let sends_all = old.sending_all_of(&[&m, &o]);
         expected.push(ask((&format!("{name} with everything"), &sends_all), ("N", &n.bundle)).refused(Issuer));
-        // Who has not read the new bundle yet is not cut off from who has a new certificate.
+        // A client that has not loaded the new bundle yet accepts a server with a new certificate.
         expected.push(ask(("N", &n.server), (name, &old.bundle)).accepted());
     }
     ask_all(expected).await;
 }
 
 on_both! {
-    who_is_two_rotations_behind_is_accepted_while_the_first_ca_has_not_ended
-    who_is_two_rotations_behind_is_refused_after_the_first_ca_ended
-    a_distrusted_ca_is_refused_by_clients_of_all_kinds
+    clients_two_rotations_behind_are_accepted_until_the_first_ca_expires
+    clients_two_rotations_behind_are_rejected_after_the_first_ca_expires
+    all_clients_reject_a_distrusted_ca
 }

@@ -1,4 +1,4 @@
-//! The certificates of a cluster: what each is, where it lives, and when it is replaced.
+//! The certificates of a cluster: key, Secret, expiry and next rotation.
 
 use std::io::Write;
 
@@ -7,7 +7,8 @@ use perennial_core::catalog::{Catalog, Instance, Row};
 use perennial_core::inventory::{Entry, NextRotation, inventory};
 use perennial_core::plan::{Planner, Scope};
 use perennial_core::policy::{Category, PolicySource};
-use perennial_core::rules::Observed;
+use perennial_core::rules::Waiting;
+use perennial_core::snapshot::Observed;
 use perennial_operator::library::Library;
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use crate::output;
 use crate::span;
 use crate::table::Table;
 
-/// A certificate as JSON and YAML print it: what `perennial install` prints of one, and where it is and what comes next.
+/// A certificate in the JSON and YAML output: the fields of `perennial install`, and its Secret, state and next rotation.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
@@ -26,7 +27,7 @@ struct Item {
     category: Category,
     namespace: String,
     secret: String,
-    /// `present`, `absent`, or what is wrong with it.
+    /// `present`, `absent`, or the problem.
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<&'static str>,
@@ -39,14 +40,17 @@ struct Item {
     not_before: Option<jiff::Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<jiff::Timestamp>,
-    /// The level of the policy that chooses the key of the next one.
+    /// The level of the policy that chooses the next key.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_source: Option<PolicySource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_rotation: Option<NextRotation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<String>,
-    /// Whether its key is what the policy asks for; none where there is no certificate, or nobody knows the policy.
+    /// The latest end of the wait.
+    #[serde(skip)]
+    waits_until: Option<jiff::Timestamp>,
+    /// Whether the key follows the policy; none without a certificate or with an unknown policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     compliant: Option<bool>,
 }
@@ -56,7 +60,7 @@ struct Items {
     items: Vec<Item>,
 }
 
-/// Prints them, or one of them.
+/// Prints all certificates, or one of them.
 pub(super) fn run(
     cluster: &ClusterArgs,
     only: Option<&str>,
@@ -70,7 +74,7 @@ pub(super) fn run(
     let only = only.map(|name| names::certificates(name, planner.wiring(), &observation.snapshot)).transpose()?;
     let is_wanted = |entry: &&Entry<'_>| {
         let is_it = |(row, instance): &(&Row, Instance)| row.id == entry.row.id && *instance == entry.instance;
-        only.as_ref().is_none_or(|only| only.iter().any(is_it))
+        only.as_ref().map_or_else(|| cluster.asks_about(entry.row.id), |only| only.iter().any(is_it))
     };
     let wanted = entries.iter().filter(is_wanted);
     let items: Vec<Item> = wanted.map(|entry| item(entry, &observation.library)).collect();
@@ -79,7 +83,7 @@ pub(super) fn run(
         Format::Wide => table(&items, observation.snapshot.taken_at, true).print(out)?,
         Format::Json => output::json(&Items { items }, out)?,
         Format::Yaml => output::yaml(&Items { items }, out)?,
-        Format::Markdown => bail!("a cluster is not listed as markdown: that is for --catalog"),
+        Format::Markdown => bail!("-o markdown needs --catalog"),
     }
     Ok(())
 }
@@ -100,7 +104,7 @@ fn item(entry: &Entry<'_>, library: &Library) -> Item {
             Observed::Present(_) => "present".to_owned(),
             Observed::Absent => "absent".to_owned(),
             Observed::Unreadable { why } => format!("unreadable: {why}"),
-            Observed::Unknown { why } => format!("not known: {why}"),
+            Observed::Unknown { why } => format!("unknown: {why}"),
         },
         algorithm: key.map(|key| key.algorithm()),
         key_size: key.and_then(|key| key.key_size()),
@@ -111,6 +115,7 @@ fn item(entry: &Entry<'_>, library: &Library) -> Item {
         policy_source: entry.wanted.map(|wanted| wanted.source),
         next_rotation: entry.next_rotation.clone(),
         waiting: entry.waiting.map(ToString::to_string),
+        waits_until: entry.waiting.and_then(Waiting::until),
         compliant: certificate.and(entry.wanted).map(|wanted| key == Some(wanted.key)),
     }
 }
@@ -124,7 +129,8 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
     for item in items {
         let key = match (item.algorithm, item.key_size.map(|bits| bits.to_string()).as_deref().or(item.curve)) {
             (Some(algorithm), Some(size)) => format!("{algorithm} {size}"),
-            _ => item.state.clone(),
+            // The other formats have the reason, which would widen every line.
+            _ => item.state.split(':').next().unwrap_or_default().to_owned(),
         };
         let mut cells = vec![
             item.name.to_owned(),
@@ -133,6 +139,7 @@ fn table(items: &[Item], now: jiff::Timestamp, wide: bool) -> Table {
             item.not_after.map(span::day).unwrap_or_default(),
             item.not_after.map(|end| span::text(now.duration_until(end))).unwrap_or_default(),
             match (&item.next_rotation, &item.waiting) {
+                (Some(next), _) if item.waits_until == Some(next.at) => format!("waits until {}", span::day(next.at)),
                 (Some(next), _) => span::day(next.at),
                 (None, Some(_)) => "waits".to_owned(),
                 (None, None) => String::new(),

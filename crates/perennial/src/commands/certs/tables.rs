@@ -6,7 +6,7 @@ use perennial_core::policy::Policy;
 use super::view::{View, catalog, governed, resolve};
 use crate::table::Table;
 
-/// Which key each certificate gets.
+/// Returns the key of each certificate under a policy.
 pub(super) fn keys(view: &View, policy: &Policy) -> Table {
     let mut table = Table::new(&["NAME", "CATEGORY", "USAGE", "KEY", "FROM", "VALIDITY", "ROTATES", "SIGNER"]);
     for row in view.certificates.iter().map(|certificate| governed(certificate)) {
@@ -25,7 +25,7 @@ pub(super) fn keys(view: &View, policy: &Policy) -> Table {
     table
 }
 
-/// Where each certificate lives, in brief.
+/// Returns the rows of the catalog with the main columns.
 pub(super) fn rows(view: &View) -> Table {
     let mut table = Table::new(&["NAME", "CATEGORY", "DAY", "USAGE", "SIGNER", "VALIDITY", "ROTATES", "WHERE"]);
     for row in &view.rows {
@@ -43,7 +43,7 @@ pub(super) fn rows(view: &View) -> Table {
     table
 }
 
-/// Where each certificate lives, and everything about it.
+/// Returns the rows of the catalog with all columns.
 pub(super) fn wide_rows(view: &View) -> Table {
     let mut table = Table::new(&[
         "NAME",
@@ -84,7 +84,7 @@ pub(super) fn wide_rows(view: &View) -> Table {
     table
 }
 
-/// Who trusts what.
+/// Returns the bundles of the catalog.
 pub(super) fn bundles(view: &View) -> Table {
     let mut table = Table::new(&["BUNDLE", "DAY", "MADE OF", "WHERE", "COPIES", "DELIVERY"]);
     for bundle in &view.bundles {
@@ -109,7 +109,7 @@ pub(super) fn bundles(view: &View) -> Table {
     table
 }
 
-/// Who must accept whom.
+/// Returns the edges of the catalog.
 pub(super) fn edges(view: &View) -> Table {
     let mut table = Table::new(&[
         "VERIFIER",

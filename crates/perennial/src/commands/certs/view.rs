@@ -1,4 +1,4 @@
-//! The part of the catalog that is shown, and which keys a policy gives it.
+//! The displayed part of the catalog, and the keys that a policy chooses.
 
 use perennial_core::catalog::{Bundle, Catalog, Certificate, Edge, Leaf, Row};
 use perennial_core::policy::{Policy, PolicySource, Resolved};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::item::CertificateItem;
 
-/// What is shown.
+/// The displayed part of the catalog.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) certificates: Vec<&'static Certificate>,
@@ -17,7 +17,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The whole catalog.
+    /// Returns the whole catalog.
     pub(super) fn whole() -> View {
         let catalog = catalog();
         View {
@@ -28,7 +28,7 @@ impl View {
         }
     }
 
-    /// A certificate, the bundles that its trust flows through, and the edges that depend on it.
+    /// Returns a certificate, the bundles that contain its signer, and the edges that depend on it.
     pub(super) fn about(certificate: &'static Certificate) -> View {
         let catalog = catalog();
         let rows: Vec<&'static Row> = catalog.rows_of(certificate).collect();
@@ -52,7 +52,7 @@ impl View {
     }
 }
 
-/// A logical certificate with its rows, as JSON and YAML print it.
+/// A certificate with its rows in the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CatalogItem {
@@ -75,29 +75,29 @@ pub(super) struct CatalogItems {
     edges: Vec<&'static Edge>,
 }
 
-/// What everything here is about.
+/// Returns the built-in catalog.
 pub(super) fn catalog() -> &'static Catalog {
     Catalog::builtin()
 }
 
-/// Which key a row gets, and from which level.
+/// Returns the key of a row, and the level that chooses it.
 pub(super) fn resolve(policy: &Policy, row: &Row) -> Resolved {
     catalog().key_of(policy, row)
 }
 
-/// The row that a policy is about: that of the running cluster, which rotates, or else the only one.
+/// Returns the row that follows the policy: the Day-2 row, or else the only row.
 pub(super) fn governed(certificate: &Certificate) -> &'static Row {
     let rows = catalog().rows_of(certificate);
     rows.max_by_key(|row| row.day).expect("a catalog without defects has a row for every certificate")
 }
 
-/// What is doubtful about the keys of what is shown.
+/// Returns warnings about doubtful keys.
 pub(super) fn warnings(view: &View, policy: &Policy) -> Vec<KeyWarning> {
     let warnings = |certificate: &Certificate| policy_warnings(catalog(), policy, governed(certificate));
     view.certificates.iter().copied().flat_map(warnings).collect()
 }
 
-/// For programs.
+/// Returns the data of the JSON and YAML output.
 pub(super) fn items(view: &View, policy: &Policy) -> CatalogItems {
     let item = |certificate: &'static Certificate| {
         let resolved = resolve(policy, governed(certificate));

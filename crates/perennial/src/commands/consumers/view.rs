@@ -1,4 +1,4 @@
-//! Consumers as tables for people and as items for programs.
+//! Prints consumers as a table, JSON or YAML.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use serde::Serialize;
 use crate::span;
 use crate::table::Table;
 
-/// What is printed.
+/// The printed consumers.
 pub(super) struct Shown<'a> {
     pub(super) now: Timestamp,
-    /// Whether pods were asked what they serve.
+    /// Whether the command probed the pods.
     pub(super) probed: bool,
-    /// Whether those are meant, too, that began after the last change.
+    /// Whether to print pods that started after the last change, too.
     pub(super) all: bool,
-    /// What becomes of pods, where somebody wants that.
+    /// The action for each pod, with `--restart`.
     pub(super) fates: BTreeMap<ObjectName, Fate>,
     pub(super) consumers: Vec<Consumer<'a>>,
 }
 
-/// What becomes of a pod that may hold something old.
+/// The action for a pod that may hold a previous version.
 pub(super) enum Fate {
-    /// With `--yes` it would be evicted.
+    /// The command would evict the pod with `--yes`.
     WouldGo,
-    /// It is left as it is.
+    /// The command does not evict the pod.
     Left(Restart),
-    /// It was tried.
+    /// The command tried to evict the pod.
     Tried(Outcome),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Items {
     items: Vec<Item>,
 }
 
-/// A pod.
+/// A pod in the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
@@ -48,7 +48,7 @@ struct Item {
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
-    /// Whether it holds what was there before: `no`, `perhaps` or `yes`.
+    /// Whether the pod holds a previous version: `no`, `perhaps` or `yes`.
     old: String,
     has: Vec<ItemHeld>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ struct Item {
     restart_why: Option<String>,
 }
 
-/// What it has of one object.
+/// An object that a pod uses.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ItemHeld {
@@ -76,21 +76,21 @@ struct ItemHeld {
     serves: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     serves_until: Option<Timestamp>,
-    /// Why it serves nothing.
+    /// Why the probe got no certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     serves_why: Option<String>,
 }
 
 impl Shown<'_> {
-    /// Drops what nobody asked for: what began after the last change and is not seen to hold anything old.
-    pub(super) fn keep_what_is_asked_for(&mut self) {
+    /// Without `--all`, removes pods that hold only current versions.
+    pub(super) fn remove_current_pods(&mut self) {
         if !self.all {
             self.consumers.iter_mut().for_each(|it| it.held.retain(|held| held.began_before || held.old != Old::No));
             self.consumers.retain(|it| !it.held.is_empty());
         }
     }
 
-    /// One line for each object of each pod.
+    /// Returns a table with one line for each object of each pod.
     pub(super) fn table(&self, is_wide: bool) -> Table {
         let mut columns = vec!["POD", "HAS", "AS", "BEGAN", "CHANGED", "OLD"];
         if self.probed {
@@ -154,7 +154,7 @@ impl Shown<'_> {
         cells
     }
 
-    /// The same for programs.
+    /// Returns the data of the JSON and YAML output.
     pub(super) fn items(&self) -> Items {
         let item = |it: &Consumer<'_>| {
             let fate = self.fates.get(&it.pod.object);
@@ -204,7 +204,7 @@ impl Fate {
     fn text(&self) -> &'static str {
         match self {
             Fate::WouldGo => "would be evicted",
-            Fate::Left(_) => "left",
+            Fate::Left(_) => "skipped",
             Fate::Tried(Outcome::Evicted) => "evicted",
             Fate::Tried(Outcome::Gone) => "gone",
             Fate::Tried(Outcome::Waits(_) | Outcome::Stays(_)) => "not evicted",
@@ -213,21 +213,21 @@ impl Fate {
 
     fn why(&self) -> Option<String> {
         match self {
-            Fate::Left(Restart::Bare) => Some("nobody makes it again: --include-bare".to_owned()),
-            Fate::Left(Restart::Static) => Some("its node has it in a file: restart it there".to_owned()),
-            Fate::Left(Restart::Ending) => Some("it is ending".to_owned()),
+            Fate::Left(Restart::Bare) => Some("no controller recreates it: pass --include-bare to evict it".to_owned()),
+            Fate::Left(Restart::Static) => Some("static pod: restart it on its node".to_owned()),
+            Fate::Left(Restart::Ending) => Some("terminating".to_owned()),
             Fate::Left(Restart::Needless | Restart::Evict) | Fate::WouldGo => None,
             Fate::Tried(Outcome::Evicted | Outcome::Gone) => None,
             Fate::Tried(Outcome::Waits(why) | Outcome::Stays(why)) => Some(why.clone()),
         }
     }
 
-    /// Whether the pod is gone, or goes.
+    /// Returns whether the pod was evicted.
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Fate::Tried(Outcome::Evicted | Outcome::Gone) | Fate::Left(Restart::Ending))
     }
 
-    /// Why it should be gone and is not.
+    /// Returns why the pod was not evicted.
     pub(super) fn failure(&self) -> Option<String> {
         if matches!(self, Fate::Tried(_)) { self.why() } else { None }
     }
@@ -311,7 +311,7 @@ mod tests {
         if shown.probed {
             shown.consumers = consumers(&pods, &sources, &served);
         }
-        shown.keep_what_is_asked_for();
+        shown.remove_current_pods();
         expected.assert_eq(&print(&shown));
     }
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn those_are_listed_that_began_before() {
+    fn pods_that_started_before_the_change_are_listed() {
         check(
             |_| {},
             table(false),
@@ -355,12 +355,12 @@ mod tests {
     }
 
     #[test]
-    fn what_they_serve_and_what_becomes_of_them_is_said_where_it_is_asked() {
+    fn probe_and_restart_add_columns() {
         let restart = |shown: &mut Shown<'_>| {
             shown.probed = true;
-            let said = "a budget says no".to_owned();
+            let why = "a budget says no".to_owned();
             shown.fates = BTreeMap::from([
-                (object("shop", "web-5c9-x2b"), Fate::Tried(Outcome::Stays(said))),
+                (object("shop", "web-5c9-x2b"), Fate::Tried(Outcome::Stays(why))),
                 (object("shop", "job"), Fate::Left(Restart::Bare)),
                 (object("bank", "teller"), Fate::Tried(Outcome::Evicted)),
             ]);
@@ -373,7 +373,7 @@ mod tests {
             bank:
             teller        ConfigMap/trust   environment   40d ago   2h ago    yes       -                        evicted
             shop:
-            job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        left
+            job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        skipped
             web-5c9-x2b   Secret/web-tls    volume        40d ago   2h ago    yes       old (until 2027-03-01)   not evicted
             web-5c9-x2b   ConfigMap/trust   subPath       40d ago   2h ago    yes       -                        not evicted
         "#]],
@@ -382,14 +382,14 @@ mod tests {
             restart,
             table(true),
             &expect![[r#"
-            POD           HAS               AS            BEGAN     CHANGED   OLD       HOLDS                    RESTART       SERVICE   CONTAINERS   OWNER                NODE     WHY
-            bank:
-            teller        ConfigMap/trust   environment   40d ago   2h ago    yes       -                        evicted       -         main         ReplicaSet/web-5c9   node-1   -
-            shop:
-            job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        left          web       main         (nobody)             node-1   port 8443: Connection refused; nobody makes it again: --include-bare
-            web-5c9-x2b   Secret/web-tls    volume        40d ago   2h ago    yes       old (until 2027-03-01)   not evicted   web       main         ReplicaSet/web-5c9   node-1   a budget says no
-            web-5c9-x2b   ConfigMap/trust   subPath       40d ago   2h ago    yes       -                        not evicted   -         main         ReplicaSet/web-5c9   node-1   a budget says no
-        "#]],
+                POD           HAS               AS            BEGAN     CHANGED   OLD       HOLDS                    RESTART       SERVICE   CONTAINERS   OWNER                NODE     WHY
+                bank:
+                teller        ConfigMap/trust   environment   40d ago   2h ago    yes       -                        evicted       -         main         ReplicaSet/web-5c9   node-1   -
+                shop:
+                job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        skipped       web       main         (nobody)             node-1   port 8443: Connection refused; no controller recreates it: pass --include-bare to evict it
+                web-5c9-x2b   Secret/web-tls    volume        40d ago   2h ago    yes       old (until 2027-03-01)   not evicted   web       main         ReplicaSet/web-5c9   node-1   a budget says no
+                web-5c9-x2b   ConfigMap/trust   subPath       40d ago   2h ago    yes       -                        not evicted   -         main         ReplicaSet/web-5c9   node-1   a budget says no
+            "#]],
         );
         let json = |shown: &Shown<'_>| serde_json::to_string_pretty(&shown.items()).unwrap();
         check(
@@ -444,8 +444,8 @@ mod tests {
                       "servesWhy": "port 8443: Connection refused"
                     }
                   ],
-                  "restart": "left",
-                  "restartWhy": "nobody makes it again: --include-bare"
+                  "restart": "skipped",
+                  "restartWhy": "no controller recreates it: pass --include-bare to evict it"
                 },
                 {
                   "namespace": "shop",
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_should_be_gone_and_is_not_failed() {
+    fn only_a_pod_that_could_not_be_evicted_is_a_failure() {
         let failures = |fate: Fate| (fate.failure().is_some(), fate.is_done());
         assert_eq!(failures(Fate::WouldGo), (false, false));
         assert_eq!(failures(Fate::Left(Restart::Static)), (false, false));

@@ -1,4 +1,4 @@
-//! TLS handshakes in memory, between a server with a certificate and a client with a bundle.
+//! TLS handshakes in memory between a server with a certificate and a client with a bundle.
 
 use std::io::{self, Read, Write};
 use std::ops::DerefMut;
@@ -20,9 +20,9 @@ use rustls::{
     ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig, ServerConnection, SideData,
 };
 
-/// What a server presents.
+/// A certificate chain and its key.
 pub(super) struct Pair {
-    /// Where it is from.
+    /// The Secret, serial number and fingerprint.
     pub(super) name: String,
     host: String,
     chain: Vec<CertificateDer<'static>>,
@@ -30,7 +30,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Of a Secret.
+    /// Reads a Secret.
     pub(super) async fn read(client: &Client, secret: &ObjectName) -> anyhow::Result<Pair> {
         let api = Api::<Secret>::namespaced(client.clone(), &secret.namespace);
         let found = api.get(&secret.name).await;
@@ -45,17 +45,17 @@ impl Pair {
             Host::Dns(name) => Some(name.replace('*', "any")),
             Host::Ip(_) => None,
         });
-        let host = named.with_context(|| format!("the certificate of Secret {secret} has no name"))?;
+        let host = named.with_context(|| format!("the certificate of Secret {secret} has no DNS name"))?;
         let fingerprint = leaf.facts().fingerprint_hex();
         let name = format!("{secret}, serial {}, fingerprint {fingerprint}", leaf.facts().serial);
         let chain = CertificateDer::pem_slice_iter(part("tls.crt")?).collect::<Result<_, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(part("tls.key")?)
-            .map_err(|_| anyhow!("Secret {secret}: tls.key is no key"))?;
+            .map_err(|_| anyhow!("Secret {secret}: tls.key is not a private key"))?;
         Ok(Pair { name, host, chain, key })
     }
 }
 
-/// What a client trusts.
+/// Reads a bundle.
 pub(super) async fn trusted(client: &Client, bundle: &Slot) -> anyhow::Result<Arc<RootCertStore>> {
     let object = bundle.object();
     let api = Api::<ConfigMap>::namespaced(client.clone(), &object.namespace);
@@ -69,7 +69,7 @@ pub(super) async fn trusted(client: &Client, bundle: &Slot) -> anyhow::Result<Ar
     Ok(Arc::new(roots))
 }
 
-/// An instant that somebody knows.
+/// A fixed time for rustls.
 #[derive(Debug)]
 struct At(UnixTime);
 
@@ -79,7 +79,7 @@ impl TimeProvider for At {
     }
 }
 
-/// Whether a client that trusts these accepts a server that presents this; and if not, why.
+/// Makes a handshake, and returns whether the client accepts the server, or why not.
 pub(super) fn shake(pair: &Pair, trusted: &Arc<RootCertStore>, now: Timestamp) -> anyhow::Result<Result<(), String>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let seconds = u64::try_from(now.as_second()).unwrap_or_default();
@@ -93,12 +93,12 @@ pub(super) fn shake(pair: &Pair, trusted: &Arc<RootCertStore>, now: Timestamp) -
         .with_root_certificates(trusted.clone())
         .with_no_client_auth();
     let mut server = ServerConnection::new(Arc::new(server))?;
-    let name = ServerName::try_from(pair.host.clone()).with_context(|| format!("{:?} is no name", pair.host))?;
+    let name = ServerName::try_from(pair.host.clone()).with_context(|| format!("{:?} is not a DNS name", pair.host))?;
     let mut client = ClientConnection::new(Arc::new(client), name)?;
     // A handshake takes a few messages each way.
     for _ in 0..10 {
         if let Err(error) = carry(&mut client, &mut server)? {
-            return Ok(Err(format!("the server says: {error}")));
+            return Ok(Err(format!("the server fails: {error}")));
         }
         match carry(&mut server, &mut client)? {
             Ok(()) => {}
@@ -106,18 +106,18 @@ pub(super) fn shake(pair: &Pair, trusted: &Arc<RootCertStore>, now: Timestamp) -
             Err(other) => return Err(other.into()),
         }
         if !client.is_handshaking() && !server.is_handshaking() {
-            // And it carries what is sent.
+            // Check that the connection carries data.
             server.writer().write_all(b"hello")?;
             carry(&mut server, &mut client)??;
-            let mut heard = [0; 5];
-            client.reader().read_exact(&mut heard)?;
+            let mut received = [0; 5];
+            client.reader().read_exact(&mut received)?;
             return Ok(Ok(()));
         }
     }
-    Err(anyhow!("the handshake came to no end"))
+    Err(anyhow!("the handshake did not complete"))
 }
 
-/// Carries everything that one has to say to the other, and says what that makes of it.
+/// Transfers all pending TLS data from one side to the other, and returns the error of the receiver.
 fn carry<A, B, S, T>(from: &mut A, to: &mut B) -> io::Result<Result<(), rustls::Error>>
 where
     A: DerefMut<Target = ConnectionCommon<S>>,

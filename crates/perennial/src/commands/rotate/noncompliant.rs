@@ -1,4 +1,4 @@
-//! `perennial rotate --noncompliant`: the certificates whose key is not what the policy asks for.
+//! `perennial rotate --noncompliant`: the certificates whose key does not follow the policy.
 
 use std::io::Write;
 
@@ -6,28 +6,28 @@ use anyhow::bail;
 use perennial_core::catalog::Catalog;
 use perennial_core::inventory::{Entry, inventory};
 use perennial_core::plan::{Planner, Scope};
-use perennial_core::rules::Observed;
+use perennial_core::snapshot::Observed;
 use perennial_operator::library::Library;
 use perennial_operator::observe::Observation;
 
 use super::Chosen;
 use crate::table::Table;
 
-/// Returns them, and prints which they are.
+/// Returns and prints the certificates whose key does not follow the policy.
 pub(super) fn chosen(
     planner: &Planner<'static>,
     observation: &Observation,
     out: &mut dyn Write,
 ) -> anyhow::Result<Vec<Chosen>> {
-    if let Observed::Unreadable { why } | Observed::Unknown { why } = &observation.snapshot.policy {
-        bail!("the PKI resource cannot be read, so it is not known which keys are wanted: {why}");
+    if let Observed::Unreadable { why } | Observed::Unknown { why } = observation.snapshot.key_policy() {
+        bail!("cannot compare keys with the policy: the PKI resource is unreadable: {why}");
     }
     let report = planner.plan(&observation.snapshot, &Scope::All);
     let entries = inventory(planner, &observation.snapshot, &report);
-    let settings = &observation.snapshot.settings;
-    let kept = entries.iter().filter(|entry| !settings.leaves(entry.row.component, entry.row.id));
+    let (snapshot, catalog) = (&observation.snapshot, planner.wiring().catalog);
+    let kept = entries.iter().filter(|entry| !snapshot.leaves(catalog, entry.row.component, entry.row.id));
     let mut table = Table::new(&["NAME", "KEY", "WANTED", "POLICY", "SECRET"]);
-    let chosen: Vec<Chosen> = kept.filter_map(|entry| wrong(entry, &observation.library, &mut table)).collect();
+    let chosen: Vec<Chosen> = kept.filter_map(|entry| noncompliant(entry, &observation.library, &mut table)).collect();
     if !chosen.is_empty() {
         table.print(out)?;
         writeln!(out)?;
@@ -35,7 +35,7 @@ pub(super) fn chosen(
     Ok(chosen)
 }
 
-fn wrong(entry: &Entry<'_>, library: &Library, table: &mut Table) -> Option<Chosen> {
+fn noncompliant(entry: &Entry<'_>, library: &Library, table: &mut Table) -> Option<Chosen> {
     let certificate = library.get(&entry.found.present()?.certificate.id)?;
     let has = certificate.facts().public_key.kind().spec();
     let wanted = entry.wanted?;
@@ -49,6 +49,6 @@ fn wrong(entry: &Entry<'_>, library: &Library, table: &mut Table) -> Option<Chos
         wanted.source.to_string(),
         entry.slot.object_text().to_owned(),
     ]);
-    let row = Catalog::builtin().row(entry.row.id).expect("an entry is about a row of the catalog");
+    let row = Catalog::builtin().row(entry.row.id).expect("every entry has a row of the catalog");
     Some(Chosen { slot: entry.slot.clone(), row, wanted: Some(wanted.key) })
 }

@@ -1,4 +1,4 @@
-//! A part of the catalog: only the certificates of some components, with everything that they need.
+//! Restricts the catalog to some components and their dependencies.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,14 @@ use perennial_core::catalog::{
     Bundle, BundleInput, Catalog, Component, Day, Edge, Leaf, Row, Signer, Succession, Trust,
 };
 
-/// The components that a cluster can be simulated with.
-const COMPONENTS: [Component; 4] =
-    [Component::KubeApiserver, Component::KubeControllerManager, Component::Etcd, Component::ServiceCa];
-
-/// The component that people call so.
+/// Parses the name of a component.
 pub(super) fn component(name: &str) -> Result<Component, String> {
-    let known = || COMPONENTS.map(Component::owner).join(", ");
-    let found = COMPONENTS.into_iter().find(|component| component.owner() == name);
-    found.ok_or_else(|| format!("{name:?} is no component of the catalog: expected one of {}", known()))
+    let known = || Component::operated().map(Component::owner).collect::<Vec<_>>().join(", ");
+    let found = Component::operated().find(|component| component.owner() == name);
+    found.ok_or_else(|| format!("{name:?} is not a component of the catalog: expected one of {}", known()))
 }
 
-/// What the components own, who signs that, what trusts it, and what the installation made.
+/// Returns the rows of the components with their signers and bundles, and the rows of the installation.
 pub(super) fn restrict(catalog: &Catalog, components: &[Component]) -> anyhow::Result<Catalog> {
     let rows = rows(catalog, components);
     let bundles = bundles(catalog, components, &rows);
@@ -30,15 +26,15 @@ pub(super) fn restrict(catalog: &Catalog, components: &[Component]) -> anyhow::R
     let part = Catalog { certificates, bundles, edges, rows };
     match part.defects().as_slice() {
         [] => Ok(part),
-        [defect, ..] => bail!("these components make no catalog of their own: {defect}"),
+        [defect, ..] => bail!("these components cannot be simulated alone: {defect}"),
     }
 }
 
-/// Those of the components with all their signers, and those of the installation.
+/// Returns the rows of the components with all their signers, and the rows of the installation.
 fn rows(catalog: &Catalog, components: &[Component]) -> Vec<Row> {
     let owned = |row: &&Row| row.day == Day::One || components.contains(&row.component);
     let mut wanted: BTreeSet<&str> = catalog.rows.iter().filter(owned).map(|row| row.id).collect();
-    // Signers come before what they sign: from the end, each has what it needs.
+    // Signers come before their certificates, so one loop from the end finds all signers.
     for row in catalog.rows.iter().rev().filter(|row| row.day == Day::Two) {
         if let (true, Signer::Row(signer)) = (wanted.contains(row.id), row.signer) {
             wanted.insert(signer);
@@ -52,7 +48,7 @@ fn rows(catalog: &Catalog, components: &[Component]) -> Vec<Row> {
     kept.map(|row| if followed(row) { *row } else { Row { succession: Succession::Never, ..*row } }).collect()
 }
 
-/// Those that the rows flow into, without what is not there.
+/// Returns the bundles that contain the rows, without absent inputs.
 fn bundles(catalog: &Catalog, components: &[Component], rows: &[Row]) -> Vec<Bundle> {
     let mut kept: Vec<Bundle> = Vec::new();
     for bundle in &catalog.bundles {
@@ -64,14 +60,14 @@ fn bundles(catalog: &Catalog, components: &[Component], rows: &[Row]) -> Vec<Bun
         let inputs: Vec<BundleInput> = bundle.inputs.iter().filter(is_there).copied().collect();
         let is_ours = |input: &BundleInput| !matches!(input, BundleInput::Foreign(_));
         if inputs.iter().any(is_ours) {
-            // The tables of a catalog live as long as the program, and so does this one.
+            // The tables of a catalog are static, so the inputs must be, too.
             kept.push(Bundle { inputs: inputs.leak(), ..*bundle });
         }
     }
     kept
 }
 
-/// Whether both sides of an edge are there, and have to do with each other.
+/// Returns whether both sides of an edge exist.
 fn is_complete(edge: &Edge, rows: &[Row], bundles: &[Bundle]) -> bool {
     let is_presented = rows.iter().any(|row| row.id == leaf(edge));
     let is_trusted = match edge.trust {
@@ -93,8 +89,10 @@ mod tests {
     #[test]
     fn every_choice_of_components_is_a_catalog() {
         for choice in 1_u32..16 {
-            let chosen: Vec<Component> =
-                (0..4).filter(|bit| choice & (1 << bit) != 0).map(|bit| COMPONENTS[bit]).collect();
+            let chosen: Vec<Component> = (0..4)
+                .filter(|bit| choice & (1 << bit) != 0)
+                .filter_map(|bit| Component::operated().nth(bit))
+                .collect();
             let part = restrict(Catalog::builtin(), &chosen).unwrap_or_else(|error| panic!("{chosen:?}: {error}"));
             let owned = |row: &&Row| chosen.contains(&row.component);
             let expected = Catalog::builtin().rows.iter().filter(owned).count();

@@ -1,4 +1,4 @@
-//! A simulation as a story: what rotated and why, what waited, what went wrong, how close it was, and a verdict.
+//! Prints a simulation: rotations, waits, faults, the shortest remaining validities, and the result.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -6,35 +6,35 @@ use std::io::{self, Write};
 use perennial_core::catalog::{Catalog, Component, Home, Scope};
 use perennial_core::simulate::{Entry, FaultKind, Happening, Outcome, Reproduction};
 
-use super::Rehearsal;
+use super::Simulated;
 use crate::span;
 use crate::table::{Table, section, wrapped};
 
-/// How much of the story before a violation is told again with its shortest reproduction.
+/// How many entries before a violation are printed with its shortest reproduction.
 const LAST_ENTRIES: usize = 20;
 
-/// Tells it.
-pub(super) fn print(rehearsal: &Rehearsal, catalog: &Catalog, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
-    let outcome = &rehearsal.outcome;
-    print_header(rehearsal, out)?;
+/// Prints the simulation.
+pub(super) fn print(simulated: &Simulated, catalog: &Catalog, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    let outcome = &simulated.outcome;
+    print_header(simulated, out)?;
     section("STORY", out)?;
     print_years(outcome, catalog, verbose, out)?;
-    section("CLOSEST CALLS: how long each certificate was still good for when its holder took the next one", out)?;
+    section("CLOSEST CALLS: the shortest remaining validity when a process loaded the next certificate", out)?;
     closest(outcome).print(out)?;
     section("ISSUED", out)?;
     wrapped("", &counts(&outcome.issued), out)?;
-    if let Some(reproduction) = &rehearsal.reproduction {
-        print_reproduction(rehearsal, reproduction, out)?;
+    if let Some(reproduction) = &simulated.reproduction {
+        print_reproduction(simulated, reproduction, out)?;
     }
-    print_verdict(rehearsal, out)
+    print_verdict(simulated, out)
 }
 
-fn print_header(rehearsal: &Rehearsal, out: &mut dyn Write) -> io::Result<()> {
-    let outcome = &rehearsal.outcome;
+fn print_header(simulated: &Simulated, out: &mut dyn Write) -> io::Result<()> {
+    let outcome = &simulated.outcome;
     let list = |names: Vec<&str>, none: &str| if names.is_empty() { none.to_owned() } else { names.join(", ") };
-    let faults = list(rehearsal.fault_kinds.iter().map(|kind| FaultKind::name(*kind)).collect(), "none");
-    let catalog = list(rehearsal.catalog.iter().map(|it| Component::owner(*it)).collect(), "everything");
-    let Rehearsal { years, nodes, services, .. } = rehearsal;
+    let faults = list(simulated.fault_kinds.iter().map(|kind| FaultKind::name(*kind)).collect(), "none");
+    let catalog = list(simulated.catalog.iter().map(|it| Component::owner(*it)).collect(), "everything");
+    let Simulated { years, nodes, services, .. } = simulated;
     writeln!(out, "Seed {}: {years} years from {} to {}", outcome.seed, outcome.from, outcome.to)?;
     writeln!(out, "Cluster: {nodes} control-plane nodes, {services} Services; certificates of: {catalog}")?;
     writeln!(out, "Faults: {faults} ({} of them)", outcome.faults.len())
@@ -46,7 +46,7 @@ fn print_years(outcome: &Outcome, catalog: &Catalog, verbose: bool, out: &mut dy
         years.entry(entry.at.strftime("%Y").to_string()).or_default().push(entry);
     }
     for (year, mut entries) in years {
-        // Violations that show only at the end are told where they belong.
+        // Violations that are found only at the end are sorted by their time.
         entries.sort_by_key(|entry| entry.at);
         writeln!(out, "{year}")?;
         for entry in entries.iter().filter(|entry| verbose || entry.kind != Happening::Certificate) {
@@ -82,13 +82,13 @@ fn word(kind: Happening) -> &'static str {
     }
 }
 
-/// Without the contents of bundles, and without times that are its own: `--verbose` has them.
+/// Returns the text of an entry without the content of bundles and without times; `--verbose` prints them.
 fn shortened(entry: &Entry) -> String {
     let text = entry.text.as_str();
     let shorter = match entry.kind {
         Happening::Signer | Happening::Certificate => shortened_issue(text),
         Happening::Waited => shortened_wait(text),
-        Happening::Risk => text.split_once(": whoever reads ").map(|(risk, _)| risk.to_owned()),
+        Happening::Risk => text.split_once(": a process that holds ").map(|(risk, _)| risk.to_owned()),
         Happening::Trust => text.split_once(" is down: ").map(|(edge, _)| format!("{edge} is down")),
         Happening::Fault | Happening::Ended | Happening::Violation => None,
     };
@@ -97,13 +97,13 @@ fn shortened(entry: &Entry) -> String {
 
 fn shortened_issue(text: &str) -> Option<String> {
     let (object, reason) = issued(text)?;
-    // Since when it was due is hardly ever another time than that of the entry.
+    // The due time is almost always the time of the entry.
     let of_time = ["past its refresh time", "past refresh time (80% of validity)"];
     let reason = of_time.into_iter().find(|known| reason.starts_with(known)).unwrap_or(reason);
     Some(format!("{object}: {reason}"))
 }
 
-/// The object and the reason of an issue.
+/// Returns the object and the reason of an issue.
 fn issued(text: &str) -> Option<(&str, &str)> {
     let what = text.strip_prefix("issue of ").or_else(|| text.strip_prefix("issue "))?;
     what.split_once(": ")
@@ -112,13 +112,14 @@ fn issued(text: &str) -> Option<(&str, &str)> {
 fn shortened_wait(text: &str) -> Option<String> {
     let (slot, rest) = text.split_once(" waited ")?;
     let (span, why) = rest.split_once(": ")?;
-    let (edge, _) = why.split_once(" would break at ")?;
-    let (_, edge) = edge.rsplit_once(": ")?;
+    let (verifier, rest) = why.split_once(" would reject ")?;
+    let (_, verifier) = verifier.rsplit_once(": ")?;
+    let (rejected, _) = rest.split_once(" from ")?;
     let object = slot.split(':').next()?;
-    Some(format!("{object} waited {span}: {edge} would have broken"))
+    Some(format!("{object} waited {span}: {verifier} would have rejected {rejected}"))
 }
 
-/// The row whose certificate an entry is about, by its Secret.
+/// Returns the row of an entry, found by its Secret.
 fn row_of(catalog: &Catalog, entry: &Entry) -> String {
     let object = issued(&entry.text).map_or(entry.text.as_str(), |(object, _)| object);
     let fits = |home: Home| match home {
@@ -134,7 +135,7 @@ fn row_of(catalog: &Catalog, entry: &Entry) -> String {
     let is_cluster = |scope: Scope| scope == Scope::Cluster;
     let rows = || catalog.rows.iter().filter(|row| fits(row.home));
     let exact = rows().find(|row| is_cluster(row.scope));
-    // The longest beginning fits best: a Service may want its certificate anywhere.
+    // The longest prefix wins, because the Secret of a Service can be in any namespace.
     let found = exact.or_else(|| rows().max_by_key(|row| if row.scope == Scope::Node { row.id.len() } else { 0 }));
     found.map_or(object.to_owned(), |row| row.id.to_owned())
 }
@@ -153,9 +154,9 @@ fn closest(outcome: &Outcome) -> Table {
     table
 }
 
-fn print_reproduction(rehearsal: &Rehearsal, reproduction: &Reproduction, out: &mut dyn Write) -> io::Result<()> {
-    section("SHORTEST WAY TO SEE IT", out)?;
-    let (needed, all) = (reproduction.faults.len(), rehearsal.outcome.faults.len());
+fn print_reproduction(simulated: &Simulated, reproduction: &Reproduction, out: &mut dyn Write) -> io::Result<()> {
+    section("SHORTEST REPRODUCTION", out)?;
+    let (needed, all) = (reproduction.faults.len(), simulated.outcome.faults.len());
     writeln!(out, "With seed {} and {needed} of {all} faults:", reproduction.seed)?;
     for scheduled in &reproduction.faults {
         wrapped(&format!("  {}  ", scheduled.at), &scheduled.fault.to_string(), out)?;
@@ -163,35 +164,35 @@ fn print_reproduction(rehearsal: &Rehearsal, reproduction: &Reproduction, out: &
     let first = reproduction.outcome.violations.iter().map(|violation| violation.at).min();
     let before = |entry: &&Entry| entry.kind != Happening::Violation && first.is_none_or(|first| entry.at <= first);
     let story: Vec<&Entry> = reproduction.outcome.story.iter().filter(before).collect();
-    writeln!(out, "The last of what happens before:")?;
+    writeln!(out, "Last events before the violation:")?;
     for entry in &story[story.len().saturating_sub(LAST_ENTRIES)..] {
         wrapped(&format!("  {}  {:<9}  ", entry.at, word(entry.kind)), &shortened(entry), out)?;
     }
-    writeln!(out, "And then:")?;
+    writeln!(out, "Violation:")?;
     for violation in reproduction.outcome.violations.iter().filter(|violation| Some(violation.at) == first) {
         wrapped("  ", &violation.to_string(), out)?;
     }
     Ok(())
 }
 
-fn print_verdict(rehearsal: &Rehearsal, out: &mut dyn Write) -> io::Result<()> {
-    let outcome = &rehearsal.outcome;
+fn print_verdict(simulated: &Simulated, out: &mut dyn Write) -> io::Result<()> {
+    let outcome = &simulated.outcome;
     let issued: u64 = outcome.issued.values().sum();
     writeln!(out)?;
     let work = format!(
-        "{} writes, {issued} certificates issued, {} restarts of static pods, {} looks.",
+        "{} writes, {issued} certificates issued, {} restarts of static pods, {} passes.",
         outcome.writes, outcome.restarts, outcome.looks
     );
     wrapped("", &work, out)?;
     let verdict = match (outcome.violations.len(), outcome.outages.len()) {
-        (0, 0) => format!("VERDICT: everybody trusted everybody, for {} years.", rehearsal.years),
+        (0, 0) => format!("RESULT: every verifier accepted every certificate for {} years.", simulated.years),
         (0, outages) => format!(
-            "VERDICT: no write broke trust in {} years. On {outages} occasions somebody refused somebody, each time because of \
-             trouble from outside that no write could have prevented, and it healed.",
-            rehearsal.years
+            "RESULT: no write broke trust in {} years. Verifiers rejected certificates on {outages} occasions, each time because of \
+             a fault that no write could have prevented, and Perennial repaired it.",
+            simulated.years
         ),
-        (1, _) => "VERDICT: trust broke. This must never happen.".to_owned(),
-        (violations, _) => format!("VERDICT: trust broke {violations} times. This must never happen."),
+        (1, _) => "RESULT: trust broke. This must never happen.".to_owned(),
+        (violations, _) => format!("RESULT: trust broke {violations} times. This must never happen."),
     };
     wrapped("", &verdict, out)
 }
