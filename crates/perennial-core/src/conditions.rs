@@ -29,21 +29,21 @@ pub struct Claim {
 
 /// A problem that an administrator should look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct Problem {
     /// The namespace of the problem; none for a problem of the whole cluster.
     pub namespace: Option<String>,
     /// The description of the problem.
     pub text: String,
 }
 
-impl Trouble {
+impl Problem {
     /// Returns a problem in a namespace.
-    pub fn new(namespace: &str, text: String) -> Trouble {
-        Trouble { namespace: Some(namespace.to_owned()), text }
+    pub fn new(namespace: &str, text: String) -> Problem {
+        Problem { namespace: Some(namespace.to_owned()), text }
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
@@ -68,7 +68,7 @@ pub struct Circumstances<'a> {
     /// The writes that failed.
     pub failed: &'a [Failure],
     /// Other problems that an administrator should look at.
-    pub troubles: &'a [Trouble],
+    pub problems: &'a [Problem],
     /// The Services that ask for a certificate.
     pub services: &'a Services,
     /// The pods that may use an earlier bundle or certificate of the service CA, as the operator last saw them.
@@ -127,10 +127,10 @@ pub fn component_named(catalog: &Catalog, name: &str) -> Option<Component> {
 }
 
 /// Returns `Degraded` for a component whose state is unknown because of these problems; none if no problem concerns it.
-pub fn troubled(catalog: &Catalog, component: Component, troubles: &[Trouble]) -> Option<Claim> {
-    let troubles = troubles.iter().filter(|it| concerns(catalog, component, it));
-    let troubles: Vec<String> = troubles.map(ToString::to_string).collect();
-    (!troubles.is_empty()).then(|| claim("Degraded", true, "CertificateTrouble", troubles.join("; ")))
+pub fn degraded_by(catalog: &Catalog, component: Component, problems: &[Problem]) -> Option<Claim> {
+    let problems = problems.iter().filter(|it| concerns(catalog, component, it));
+    let problems: Vec<String> = problems.map(ToString::to_string).collect();
+    (!problems.is_empty()).then(|| claim("Degraded", true, "CertificateProblem", problems.join("; ")))
 }
 
 /// Returns the conditions of a component; none if another operator manages the component and reports about it.
@@ -210,19 +210,19 @@ fn degraded(
     broken: &[String],
     unreloaded: Option<&str>,
 ) -> Claim {
-    let of_ours = now.troubles.iter().filter(|it| concerns(catalog, component, it));
-    let mut troubles: Vec<String> = of_ours.map(ToString::to_string).collect();
+    let of_ours = now.problems.iter().filter(|it| concerns(catalog, component, it));
+    let mut problems: Vec<String> = of_ours.map(ToString::to_string).collect();
     if let Observed::Unreadable { why } = now.snapshot.key_policy() {
-        troubles
+        problems
             .push(format!("Perennial cannot read the PKI resource, so it keeps the existing certificates and uses RSA 2048 for new keys: {why}"));
     }
-    troubles.extend(failures(now, |name| component_named(catalog, name) == Some(component)));
-    troubles.extend(waiting_for(pending, Remedy::Attention));
-    troubles.extend(broken.iter().cloned());
-    troubles.extend(unreloaded.map(str::to_owned));
-    match troubles.is_empty() {
+    problems.extend(failures(now, |name| component_named(catalog, name) == Some(component)));
+    problems.extend(waiting_for(pending, Remedy::Attention));
+    problems.extend(broken.iter().cloned());
+    problems.extend(unreloaded.map(str::to_owned));
+    match problems.is_empty() {
         true => claim("Degraded", false, "AsExpected", "nothing needs attention".to_owned()),
-        false => claim("Degraded", true, "CertificateTrouble", troubles.join("; ")),
+        false => claim("Degraded", true, "CertificateProblem", problems.join("; ")),
     }
 }
 
@@ -369,24 +369,24 @@ fn domains(
             let of_row = |name: &str| catalog.row(name).and_then(|row| planner.root_of(row.id)) == Some(root.id);
             of_row(name) || catalog.bundle(name).is_some_and(|it| catalog.signers_in(it).into_iter().any(of_row))
         };
-        let mut troubles: Vec<String> = edges.iter().filter(|edge| in_domain(edge.row)).filter_map(broken).collect();
+        let mut problems: Vec<String> = edges.iter().filter(|edge| in_domain(edge.row)).filter_map(broken).collect();
         let stuck = now.report.waiting.iter().filter(|it| in_domain(it.name) && it.name != service_ca::SERVING_ROW);
         let stuck = stuck.collect::<Vec<_>>();
-        troubles.extend(waiting_for(&stuck, Remedy::Attention));
-        troubles.extend(failures(now, in_domain));
-        troubles.extend(unreloaded.filter(|_| root.id == service_ca::ROW).map(str::to_owned));
+        problems.extend(waiting_for(&stuck, Remedy::Attention));
+        problems.extend(failures(now, in_domain));
+        problems.extend(unreloaded.filter(|_| root.id == service_ca::ROW).map(str::to_owned));
         let type_ = format!("CertRotation_{}_Degraded", camel_case(root.id));
-        match troubles.is_empty() {
+        match problems.is_empty() {
             true => claim(&type_, false, "AsExpected", String::new()),
-            false => claim(&type_, true, "RotationError", troubles.join("; ")),
+            false => claim(&type_, true, "RotationError", problems.join("; ")),
         }
     };
     roots.map(claim_of).collect()
 }
 
 /// Returns true if a problem concerns a component: the problem is in a namespace of the component, or in the whole cluster.
-fn concerns(catalog: &Catalog, component: Component, trouble: &Trouble) -> bool {
-    let Some(namespace) = trouble.namespace.as_deref() else { return true };
+fn concerns(catalog: &Catalog, component: Component, problem: &Problem) -> bool {
+    let Some(namespace) = problem.namespace.as_deref() else { return true };
     let rows = catalog.rows.iter().filter(|row| row.component == component);
     let secrets = rows.flat_map(|row| catalog.secret_of(row).into_iter().chain(row.copies.iter().map(|it| it.object)));
     let bundles = catalog.bundles.iter().filter(|bundle| bundle.component == component);
@@ -469,12 +469,12 @@ mod tests {
         let snapshot = Snapshot::empty(planner.wiring(), cluster, Timestamp::UNIX_EPOCH);
         let (steps, waiting, risks) = (Vec::new(), Vec::new(), Vec::new());
         let report = Report { at: snapshot.taken_at, steps, waiting, risks, next_look: Timestamp::MAX };
-        let message = |troubles: &[Trouble]| {
+        let message = |problems: &[Problem]| {
             let now = Circumstances {
                 snapshot: &snapshot,
                 report: &report,
                 failed: &[],
-                troubles,
+                problems,
                 services: &Services::default(),
                 stale_pods: None,
                 rotation_base: None,
@@ -486,8 +486,8 @@ mod tests {
             claim.message
         };
         assert_eq!(message(&[]), "certificates are as configured; nothing waits");
-        let trouble = Trouble { namespace: None, text: "the API server cannot be read".to_owned() };
-        assert_eq!(message(&[trouble]), "nothing is being rotated; degraded: the API server cannot be read");
+        let problem = Problem { namespace: None, text: "the API server cannot be read".to_owned() };
+        assert_eq!(message(&[problem]), "nothing is being rotated; degraded: the API server cannot be read");
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Description {
     }
 
     /// Returns the description of a Secret whose certificate stays, without the refresh period, which is set at issue.
-    pub fn of_kept(catalog: &Catalog, row: &Row, service: Option<&Service>) -> Description {
+    pub fn of_managed(catalog: &Catalog, row: &Row, service: Option<&Service>) -> Description {
         Description::of_row(catalog, row, service, When::IfReadable)
     }
 
@@ -162,7 +162,7 @@ impl Description {
     pub fn of_place(catalog: &Catalog, place: &RowPlace<'_>, service: Option<&Service>) -> Description {
         match place.is_copy {
             true => Description::of_copy(catalog, place.row),
-            false => Description::of_kept(catalog, place.row, service),
+            false => Description::of_managed(catalog, place.row, service),
         }
     }
 
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(said[OWNING_COMPONENT], "theirs");
         assert!(said[DESCRIPTION].contains("the Service web"));
         assert_eq!(issued.owner, Some(Owner { name: "web".to_owned(), uid: "u1".to_owned() }));
-        let kept = Description::of_kept(Catalog::builtin(), row, Some(&service));
+        let kept = Description::of_managed(Catalog::builtin(), row, Some(&service));
         let said = set(&kept, &[("service.alpha.openshift.io/expiry", "2020-01-01T00:00:00Z")], END);
         assert_eq!(said["service.alpha.openshift.io/expiry"], END);
         // An annotation that was removed to request another certificate is not restored.
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn an_annotation_that_was_removed_or_garbled_to_request_a_certificate_is_not_restored() {
         let row = row("aggregator-client");
-        let kept = Description::of_kept(Catalog::builtin(), row, None);
+        let kept = Description::of_managed(Catalog::builtin(), row, None);
         for found in [&[][..], &[(NOT_AFTER, "")], &[(NOT_AFTER, "soon")]] {
             let said = set(&kept, found, END);
             assert_eq!(said.get(NOT_AFTER).map(String::as_str), found.first().map(|it| it.1), "{found:?}");

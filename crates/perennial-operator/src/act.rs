@@ -241,8 +241,8 @@ impl Actor {
         let state = secret_state(&after, &issue.slot);
         let library = &observation.library;
         let chain = certificates(library, &object, &state.chain)?;
-        let bridges = certificates(library, &object, &state.bridges)?;
-        let bridged = certificates(library, &object, &state.bridged)?;
+        let cross_signed_by_earlier = certificates(library, &object, &state.cross_signed_by_earlier)?;
+        let earlier_cross_signed = certificates(library, &object, &state.earlier_cross_signed)?;
         let history = SecretHistory::of(state, library);
         let key = made.key_pem(&object)?;
         let (certificate, took) = (made.certificate.clone(), made.took);
@@ -253,15 +253,19 @@ impl Actor {
             set(secret, issue.slot.key(), Some(pem.into_bytes()));
             set(secret, &read::key_name(issue.slot.key()), Some(key.as_bytes().to_vec()));
             let text = |list: &[Certificate]| list.iter().map(Certificate::to_pem).collect::<String>().into_bytes();
-            let (bridge, earlier) = bridges.split_at(bridges.len().min(1));
-            for (key, bridges) in [(read::BRIDGE, bridge), (read::EARLIER_BRIDGES, earlier)] {
-                set(secret, key, (!bridges.is_empty()).then(|| text(bridges)));
+            let (cross, earlier) = cross_signed_by_earlier.split_at(cross_signed_by_earlier.len().min(1));
+            for (key, certificates) in [(read::INTERMEDIATE, cross), (read::EARLIER_INTERMEDIATES, earlier)] {
+                set(secret, key, (!certificates.is_empty()).then(|| text(certificates)));
             }
             let has_bundle = layout == Some(Layout::Bundle);
-            set(secret, read::BRIDGED, (!bridged.is_empty() && !has_bundle).then(|| text(&bridged)));
+            set(
+                secret,
+                read::CROSS_SIGNED,
+                (!earlier_cross_signed.is_empty() && !has_bundle).then(|| text(&earlier_cross_signed)),
+            );
             if has_bundle {
-                let bundle = [text(std::slice::from_ref(&certificate)), text(&bridged)].concat();
-                set(secret, read::CA_BUNDLE, (!bridged.is_empty()).then_some(bundle));
+                let bundle = [text(std::slice::from_ref(&certificate)), text(&earlier_cross_signed)].concat();
+                set(secret, read::CA_BUNDLE, (!earlier_cross_signed.is_empty()).then_some(bundle));
             }
             describe::remove_extra_data(secret, layout);
             describe::set(&mut secret.metadata, &step.description, Some(&certificate), None);

@@ -29,7 +29,7 @@ pub(crate) struct ClusterState {
     /// The requested length of a day of rotation, if the cluster requests one.
     pub(crate) rotation_base: Option<String>,
     /// The problems that an administrator should examine.
-    pub(crate) troubles: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
 /// The ConfigMap in which developers request other lifetimes. A cluster with this ConfigMap is not upgraded.
@@ -49,16 +49,16 @@ pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-pl
 ///
 /// Only kube-apiserver supports other lifetimes, so `asks_for_base` is false if the operator does not manage kube-apiserver.
 pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: bool) -> Result<ClusterState, Error> {
-    let mut troubles = Vec::new();
-    let infrastructure = optional::<Infrastructure>(client, &mut troubles).await?.unwrap_or_default();
-    let network = optional::<Network>(client, &mut troubles).await?.unwrap_or_default();
-    let feature_gate = feature_gate(client, &mut troubles).await?;
+    let mut problems = Vec::new();
+    let infrastructure = optional::<Infrastructure>(client, &mut problems).await?.unwrap_or_default();
+    let network = optional::<Network>(client, &mut problems).await?.unwrap_or_default();
+    let feature_gate = feature_gate(client, &mut problems).await?;
     let status = infrastructure.and_then(|found| found.status).unwrap_or_default();
     let mut host = |field: &str, url: Option<&String>| {
         let url = url.filter(|url| !url.is_empty())?;
         let host = host_of(url);
         if host.is_none() {
-            troubles.push(format!("Infrastructure cluster: status.{field} is {url:?}, which has no host"));
+            problems.push(format!("Infrastructure cluster: status.{field} is {url:?}, which has no host"));
         }
         host
     };
@@ -68,7 +68,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
     let parsed = networks.iter().map(|text| text.parse::<IpNet>().map_err(|_| text)).collect::<Result<Vec<_>, _>>();
     // An incomplete list is no better than an empty one: a certificate would lose the names of the missing networks.
     let service_networks = parsed.unwrap_or_else(|text| {
-        troubles.push(format!("Network cluster: the service network {text:?} is no CIDR"));
+        problems.push(format!("Network cluster: the service network {text:?} is no CIDR"));
         Vec::new()
     });
     let facts = ClusterFacts {
@@ -79,7 +79,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
         api_vips: Vec::new(),
         bootstrap_provisioning: None,
     };
-    let nodes = nodes(client, &mut troubles).await?;
+    let nodes = nodes(client, &mut problems).await?;
     let (policy, policy_object) = match &feature_gate {
         // The feature gate decides whether there is a policy, and how long certificates are valid.
         Observed::Unreadable { why } | Observed::Unknown { why } => {
@@ -94,40 +94,40 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
             let (policy, object) = key_policy::read(client).await?;
             // A policy that is invalid as a whole has its own condition.
             let is_invalid = matches!(policy, Observed::Unreadable { .. });
-            troubles.extend(object.problem.iter().filter(|_| !is_invalid).map(|it| it.text.clone()));
+            problems.extend(object.problem.iter().filter(|_| !is_invalid).map(|it| it.text.clone()));
             (policy, object)
         }
     };
-    let rotation_base = if asks_for_base { rotation_base(client, &mut troubles).await? } else { None };
-    Ok(ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, troubles })
+    let rotation_base = if asks_for_base { rotation_base(client, &mut problems).await? } else { None };
+    Ok(ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, problems })
 }
 
 /// Returns the only object of a kind; none if the object or the kind does not exist; or the error that the server reports.
-async fn optional<K>(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<K>, String>, Error>
+async fn optional<K>(client: &Client, problems: &mut Vec<String>) -> Result<Result<Option<K>, String>, Error>
 where
     K: kube_client::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let found = single(Api::<K>::all(client.clone()), SINGLETON).await;
-    readable(found, &format!("{} {SINGLETON}", K::kind(&())), troubles)
+    readable(found, &format!("{} {SINGLETON}", K::kind(&())), problems)
 }
 
 /// Returns the object, or the error that the server reports, which also becomes a problem. Fails only if the server does not
 /// answer.
-fn readable<T>(found: Result<T, Error>, what: &str, troubles: &mut Vec<String>) -> Result<Result<T, String>, Error> {
+fn readable<T>(found: Result<T, Error>, what: &str, problems: &mut Vec<String>) -> Result<Result<T, String>, Error> {
     match found {
         Ok(found) => Ok(Ok(found)),
         Err(error) => {
             let why = said(error)?;
-            troubles.push(format!("{what} could not be read: {why}"));
+            problems.push(format!("{what} could not be read: {why}"));
             Ok(Err(why))
         }
     }
 }
 
-async fn rotation_base(client: &Client, troubles: &mut Vec<String>) -> Result<Option<String>, Error> {
+async fn rotation_base(client: &Client, problems: &mut Vec<String>) -> Result<Option<String>, Error> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), ROTATION_BASE.namespace);
     let found = single(api, ROTATION_BASE.name).await;
-    let found = readable(found, &format!("ConfigMap {}/{}", ROTATION_BASE.namespace, ROTATION_BASE.name), troubles)?;
+    let found = readable(found, &format!("ConfigMap {}/{}", ROTATION_BASE.namespace, ROTATION_BASE.name), problems)?;
     let data = found.unwrap_or_default().and_then(|map| map.data).unwrap_or_default();
     Ok(data.get("base").filter(|base| !base.is_empty()).cloned())
 }
@@ -146,10 +146,10 @@ fn service_networks(network: Network) -> Vec<String> {
     if used.is_empty() { network.spec.service_network } else { used }
 }
 
-async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<BTreeMap<String, Vec<IpAddr>>>, Error> {
+async fn nodes(client: &Client, problems: &mut Vec<String>) -> Result<Observed<BTreeMap<String, Vec<IpAddr>>>, Error> {
     let mut nodes = BTreeMap::new();
     let listed = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
-    let listed = match readable(listed, "the list of Nodes", troubles)? {
+    let listed = match readable(listed, "the list of Nodes", problems)? {
         Ok(listed) => listed,
         Err(why) => return Ok(Observed::Unknown { why }),
     };
@@ -163,7 +163,7 @@ async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<B
         let internal = addresses.iter().filter(|address| address.type_ == "InternalIP");
         let parsed: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
         if parsed.is_empty() {
-            troubles.push(format!("Node {name}: it has no address of type InternalIP"));
+            problems.push(format!("Node {name}: it has no address of type InternalIP"));
         }
         nodes.insert(name, parsed);
     }
@@ -171,7 +171,7 @@ async fn nodes(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<B
 }
 
 /// Returns the version of the cluster, if the cluster has one; or the error that the server reports.
-async fn cluster_version(client: &Client, troubles: &mut Vec<String>) -> Result<Result<Option<String>, String>, Error> {
+async fn cluster_version(client: &Client, problems: &mut Vec<String>) -> Result<Result<Option<String>, String>, Error> {
     let resource = ApiResource {
         group: "config.openshift.io".to_owned(),
         version: "v1".to_owned(),
@@ -180,14 +180,14 @@ async fn cluster_version(client: &Client, troubles: &mut Vec<String>) -> Result<
         plural: "clusterversions".to_owned(),
     };
     let found = single(Api::<DynamicObject>::all_with(client.clone(), &resource), CLUSTER_VERSION).await;
-    let found = readable(found, &format!("ClusterVersion {CLUSTER_VERSION}"), troubles)?;
+    let found = readable(found, &format!("ClusterVersion {CLUSTER_VERSION}"), problems)?;
     let version = |found: DynamicObject| Some(found.data.pointer("/status/desired/version")?.as_str()?.to_owned());
     Ok(found.map(|found| found.and_then(version)))
 }
 
 /// Returns the features that are on, or the reason why they are not known.
-async fn feature_gate(client: &Client, troubles: &mut Vec<String>) -> Result<Observed<FeatureGate>, Error> {
-    let gates = match optional::<config::FeatureGate>(client, troubles).await? {
+async fn feature_gate(client: &Client, problems: &mut Vec<String>) -> Result<Observed<FeatureGate>, Error> {
+    let gates = match optional::<config::FeatureGate>(client, problems).await? {
         Ok(Some(gates)) => gates,
         Ok(None) => return Ok(Observed::Absent),
         Err(why) => {
@@ -197,7 +197,7 @@ async fn feature_gate(client: &Client, troubles: &mut Vec<String>) -> Result<Obs
     };
     // The FeatureGate lists several versions only during an upgrade.
     let version = match FeatureGates::depend_on_version(&gates) {
-        true => cluster_version(client, troubles).await?,
+        true => cluster_version(client, problems).await?,
         false => Ok(None),
     };
     Ok(match version {

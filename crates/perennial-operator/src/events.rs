@@ -148,15 +148,15 @@ impl<'c> EventRecorder<'c> {
     /// Reports why the PKI resource is not applied, and its weak or unusual keys: once for each change.
     pub(crate) async fn policy(&self, observation: &Observation, left_alone: &BTreeSet<String>) {
         let Observation { snapshot, policy_object, .. } = observation;
-        let is_kept = |component: &Component| !left_alone.contains(component.owner());
-        let kept: Vec<Component> = Component::kept().filter(is_kept).collect();
+        let is_managed = |component: &Component| !left_alone.contains(component.owner());
+        let managed: Vec<Component> = Component::managed().filter(is_managed).collect();
         let problem = policy_object.problem.clone();
         let before = std::mem::replace(&mut self.policy_messages().problem, problem.clone());
         match (problem, before) {
             (Some(problem), before) if before.as_ref() != Some(&problem) => {
                 let PolicyProblem { reason, text } = &problem;
                 warn!(reason, "{text}");
-                let operators = kept.iter().filter_map(|it| operator(*it));
+                let operators = managed.iter().filter_map(|it| operator(*it));
                 for involved in [policy_reference(policy_object)].into_iter().chain(operators) {
                     self.post(involved, true, reason, text).await;
                 }
@@ -178,7 +178,7 @@ impl<'c> EventRecorder<'c> {
             rows.flat_map(|row| policy_warnings(self.catalog(), &policy, row)).collect::<BTreeSet<KeyWarning>>()
         };
         let by_component: Vec<(Component, BTreeSet<KeyWarning>)> =
-            kept.iter().map(|it| (*it, of_component(*it))).collect();
+            managed.iter().map(|it| (*it, of_component(*it))).collect();
         let all: BTreeSet<KeyWarning> = by_component.iter().flat_map(|(_, warnings)| warnings.clone()).collect();
         let on_operators =
             by_component.into_iter().filter_map(|(component, found)| Some((operator(component)?, found)));
@@ -382,18 +382,18 @@ fn service_ca_rotated(reason: &Reason, rotation: &Rotation) -> String {
         }
         other => format!("Replacing service CA: {other}."),
     };
-    let Rotation { previous_until, bridged_until, restart_before } = rotation;
+    let Rotation { previous_until, cross_signed_until, restart_before } = rotation;
     let until = match previous_until {
-        Some(until) if until < bridged_until => {
+        Some(until) if until < cross_signed_until => {
             format!(
-                "The previous CA will be trusted until {until}, and until {bridged_until} by clients that have the new bundle."
+                "The previous CA will be trusted until {until}, and until {cross_signed_until} by clients that have the new bundle."
             )
         }
         Some(until) => format!("The previous CA will be trusted until {until}."),
         None => format!(
             "The key of the previous CA is lost, so it cannot cross-sign the new CA: a client that has only the previous bundle \
              rejects every new certificate until it reads the new bundle. Clients that have the new bundle trust the previous CA \
-             until {bridged_until}. `perennial consumers service-ca` lists the pods to restart."
+             until {cross_signed_until}. `perennial consumers service-ca` lists the pods to restart."
         ),
     };
     let restart = restart_before.map(|before| {

@@ -50,7 +50,7 @@ pub(crate) struct Past {
     /// When another certificate replaced it.
     pub(crate) at: Timestamp,
     /// The lag of its readers in seconds, if a person set a shorter one.
-    pub(crate) hurry: Option<u32>,
+    pub(crate) lag_override: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -58,8 +58,8 @@ struct RawPast {
     at: Timestamp,
     /// DER in base64.
     certificates: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hurry: Option<u32>,
+    #[serde(rename = "lagOverride", alias = "hurry", default, skip_serializing_if = "Option::is_none")]
+    lag_override: Option<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,8 +71,8 @@ struct RawPublished {
     first: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reached: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    hurry: Option<u32>,
+    #[serde(rename = "lagOverride", alias = "hurry", default, skip_serializing_if = "Option::is_none")]
+    lag_override: Option<u32>,
 }
 
 /// Values by data key: an object may hold several certificates or bundles.
@@ -87,7 +87,7 @@ impl SecretHistory {
                 Certificate::from_der(&der).ok()
             });
             let certificates: Vec<Certificate> = certificates.collect::<Option<_>>()?;
-            (!certificates.is_empty()).then_some(Past { certificates, at: raw.at, hurry: raw.hurry })
+            (!certificates.is_empty()).then_some(Past { certificates, at: raw.at, lag_override: raw.lag_override })
         };
         let superseded = keyed::<Vec<RawPast>>(annotations, SUPERSEDED).remove(key).unwrap_or_default();
         SecretHistory {
@@ -104,7 +104,7 @@ impl SecretHistory {
         let superseded = state.superseded.iter().filter_map(|past| {
             let ids = [&past.certificate].into_iter().chain(&past.chain);
             let certificates: Vec<Certificate> = ids.map(|id| library.get(id).cloned()).collect::<Option<_>>()?;
-            Some(Past { certificates, at: past.at, hurry: past.lag_override })
+            Some(Past { certificates, at: past.at, lag_override: past.lag_override })
         });
         SecretHistory {
             issued_at: state.issued_at,
@@ -123,7 +123,7 @@ impl SecretHistory {
         let raw = |past: &Past| RawPast {
             at: past.at,
             certificates: past.certificates.iter().map(|it| BASE64_STANDARD.encode(it.der())).collect(),
-            hurry: past.hurry,
+            lag_override: past.lag_override,
         };
         set_keyed(annotations, ISSUES, key, (!self.issues.is_empty()).then_some(self.issues.clone()));
         set_keyed(annotations, SUPERSEDED, key, None::<()>);
@@ -148,7 +148,7 @@ impl SecretHistory {
 pub(crate) fn read_published(annotations: &Annotations, key: &str) -> BTreeMap<CertificateId, Published> {
     let raw = keyed::<BTreeMap<CertificateId, RawPublished>>(annotations, PUBLISHED).remove(key).unwrap_or_default();
     let published =
-        |RawPublished { at, from, first, reached, hurry }| Published { at, from, first, reached, lag_override: hurry };
+        |RawPublished { at, from, first, reached, lag_override }| Published { at, from, first, reached, lag_override };
     raw.into_iter().map(|(id, raw)| (id, published(raw))).collect()
 }
 
@@ -157,8 +157,8 @@ pub(crate) fn write_published(annotations: &mut Annotations, key: &str, state: &
     let raw = |(id, published): (&CertificateId, &Published)| {
         // A planned certificate has a fingerprint by now.
         let id = library.get(id).map_or_else(|| id.clone(), trust::id);
-        let Published { at, from, first, reached, lag_override: hurry } = published.clone();
-        (id, RawPublished { at, from, first, reached, hurry })
+        let Published { at, from, first, reached, lag_override } = published.clone();
+        (id, RawPublished { at, from, first, reached, lag_override })
     };
     let published: BTreeMap<CertificateId, RawPublished> = state.published.iter().map(raw).collect();
     set_keyed(annotations, PUBLISHED, key, (!published.is_empty()).then_some(published));
@@ -223,7 +223,7 @@ mod tests {
         let past = |number: i64, length: usize| Past {
             certificates: vec![one.clone(); length],
             at: now + SignedDuration::from_secs(number),
-            hurry: (number == 999).then_some(900),
+            lag_override: (number == 999).then_some(900),
         };
         let size = |annotations: &Annotations| annotations.iter().map(|it| it.0.len() + it.1.len()).sum::<usize>();
         for length in [1, 3, 30] {

@@ -27,7 +27,7 @@ use kube_client::{Api, Client, Error, Resource};
 use kube_runtime::WatchStreamExt;
 use kube_runtime::watcher::{self, Event, watcher};
 use perennial_core::catalog::{Component, Object, ObjectName, SERVICE_CA_BUNDLE_HOME};
-use perennial_core::conditions::Trouble;
+use perennial_core::conditions::Problem;
 use perennial_core::service_ca::injection::{LEGACY_NAME, Target, Wanted, handed_out};
 use perennial_core::snapshot::Slot;
 use serde::de::DeserializeOwned;
@@ -47,8 +47,8 @@ use crate::events::{self, NewEvent};
 use crate::pass::Clock;
 use crate::rbac::rule;
 use crate::service_ca;
-use crate::serving::{Base, views};
-use crate::watch::{Health, TROUBLE_LASTS};
+use crate::serving::{ServiceCaView, views};
+use crate::watch::{Health, PROBLEM_LASTS};
 
 /// Registers this controller.
 pub(crate) const REGISTRATION: Registration = Registration {
@@ -109,7 +109,7 @@ enum WatchEvent {
     /// All objects of a kind were listed, or why they cannot be listed.
     Listed(Target, Result<(), String>),
     /// A pass has ended.
-    View(Arc<Base>),
+    View(Arc<ServiceCaView>),
     /// It is time to compare everything.
     Resync,
 }
@@ -118,19 +118,19 @@ enum WatchEvent {
 pub(crate) struct Injector {
     client: Client,
     clock: Clock,
-    views: watch::Receiver<Option<Arc<Base>>>,
+    views: watch::Receiver<Option<Arc<ServiceCaView>>>,
     progress: Arc<Progress>,
     /// The ConfigMaps whose content the catalog decides.
-    kept: BTreeSet<ObjectName>,
+    managed: BTreeSet<ObjectName>,
     state: Mutex<State>,
     /// The kinds whose watch fails, why, and when it failed last.
-    troubles: Arc<Mutex<BTreeMap<Target, (String, Instant)>>>,
+    problems: Arc<Mutex<BTreeMap<Target, (String, Instant)>>>,
 }
 
 #[derive(Default)]
 struct State {
     /// The service CA as the last pass observed it.
-    view: Option<Arc<Base>>,
+    view: Option<Arc<ServiceCaView>>,
     /// The bundle that the controller injects.
     bundle: Option<Arc<str>>,
     /// True if the bundle is that of the last view.
@@ -148,9 +148,9 @@ impl Injector {
             clock: parts.clock.clone(),
             views: parts.views.clone(),
             progress: parts.progress.clone(),
-            kept: wiring.bundle_slots().filter(|slot| !slot.is_file()).map(Slot::object).collect(),
+            managed: wiring.bundle_slots().filter(|slot| !slot.is_file()).map(Slot::object).collect(),
             state: Mutex::default(),
-            troubles: Arc::default(),
+            problems: Arc::default(),
         }
     }
 
@@ -161,8 +161,8 @@ impl Injector {
     /// Returns the kinds that cannot be watched, and why.
     fn unwatched(&self) -> BTreeMap<Target, String> {
         let mut failed = BTreeMap::new();
-        for (target, (why, at)) in locked(&self.troubles).iter() {
-            if at.elapsed() < TROUBLE_LASTS {
+        for (target, (why, at)) in locked(&self.problems).iter() {
+            if at.elapsed() < PROBLEM_LASTS {
                 failed.insert(*target, why.clone());
             }
         }
@@ -226,7 +226,7 @@ impl Injector {
         let annotations = object.metadata.annotations.clone().unwrap_or_default();
         let text = match target.wanted(&key.name, &annotations) {
             None => return Outcome::Gone,
-            Some(_) if target == Target::ConfigMap && self.kept.contains(&key.object()) => {
+            Some(_) if target == Target::ConfigMap && self.managed.contains(&key.object()) => {
                 return Outcome::Blocked(Block::Owner, KEPT.to_owned());
             }
             Some(Wanted::Bundle) => bundle.to_string(),
@@ -311,13 +311,13 @@ impl Injector {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     {
         let events = watcher(Api::<PartialObjectMeta<K>>::all(self.client.clone()), watcher::Config::default());
-        let troubles = self.troubles.clone();
+        let problems = self.problems.clone();
         let mut health = Health::new(K::kind(&()));
         let report = move |event: Result<Event<PartialObjectMeta<K>>, watcher::Error>| {
             health.note(&event);
             // Only a changed object proves that the watch works: a list may succeed while the watch fails.
             if matches!(event, Ok(Event::Apply(_) | Event::Delete(_))) {
-                locked(&troubles).remove(&target);
+                locked(&problems).remove(&target);
             }
             future::ready(match event {
                 Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
@@ -329,7 +329,7 @@ impl Injector {
                     watcher::Error::InitialListFailed(error) => Some(WatchEvent::Listed(target, Err(brief(&error)))),
                     // The watcher retries without another list.
                     watcher::Error::WatchStartFailed(error) => {
-                        locked(&troubles).insert(target, (brief(&error), Instant::now()));
+                        locked(&problems).insert(target, (brief(&error), Instant::now()));
                         None
                     }
                     // The watcher reports the missed changes after its next start.
@@ -348,7 +348,7 @@ impl Controller for Injector {
 
     fn changes(&self) -> BoxStream<'_, Change> {
         self.state().listed.clear();
-        locked(&self.troubles).clear();
+        locked(&self.problems).clear();
         self.watches().map(|reported| self.handle(reported)).boxed()
     }
 
@@ -397,14 +397,14 @@ impl Controller for Injector {
     }
 
     fn add_circumstances(&self, circumstances: &mut Circumstances) {
-        let trouble = |(target, why)| {
+        let problem = |(target, why)| {
             let text = format!(
                 "{} cannot be watched, so new requests for the CA bundle may be missed: {why}",
                 resource(target).plural
             );
-            Trouble::new(service_ca::NAMESPACE, text)
+            Problem::new(service_ca::NAMESPACE, text)
         };
-        circumstances.troubles.extend(self.unwatched().into_iter().map(trouble));
+        circumstances.problems.extend(self.unwatched().into_iter().map(problem));
     }
 }
 
@@ -434,7 +434,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the bundle to inject.
-fn bundle_to_inject(view: Option<&Base>, found: Option<Arc<str>>, before: Option<Arc<str>>) -> Option<Arc<str>> {
+fn bundle_to_inject(
+    view: Option<&ServiceCaView>,
+    found: Option<Arc<str>>,
+    before: Option<Arc<str>>,
+) -> Option<Arc<str>> {
     let view = view?;
     handed_out(view.is_ours(), found, |found| view.is_bundle(found), before)
 }

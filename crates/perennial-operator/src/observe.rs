@@ -16,7 +16,7 @@ use perennial_core::catalog::{
     BundleHome, COMPONENTS, Catalog, Component, ComponentRow, Day, Home, Instance, ObjectName, OperatorResource, Row,
     Scope,
 };
-pub use perennial_core::conditions::Trouble;
+pub use perennial_core::conditions::Problem;
 use perennial_core::description::{Description, SecretType};
 use perennial_core::reloads::Reloads;
 use perennial_core::serving::{self, Request};
@@ -92,7 +92,7 @@ pub struct Observation {
     /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
     pub rotation_base: Option<String>,
     /// What somebody should look at.
-    pub troubles: Vec<Trouble>,
+    pub problems: Vec<Problem>,
     /// A Secret that was read a moment ago and is about to be written.
     pub(crate) read: Option<ReadSecret>,
 }
@@ -123,19 +123,19 @@ impl View {
     /// True if the certificates of a row are read. A role cannot name the Secrets of nodes, so the operator does without those of
     /// components that it does not keep: no write of its own can change who trusts them.
     fn reads(&self, row: &Row) -> bool {
-        self.reads_unrelated || row.scope != Scope::Node || self.settings.keeps(row.component)
+        self.reads_unrelated || row.scope != Scope::Node || self.settings.manages(row.component)
     }
 
     /// The components whose objects are read.
     fn components(&self, catalog: &Catalog) -> BTreeSet<Component> {
         let all = catalog.rows.iter().map(|row| row.component);
-        if self.reads_unrelated { all.collect() } else { related(catalog, |it| self.settings.keeps(it)) }
+        if self.reads_unrelated { all.collect() } else { related(catalog, |it| self.settings.manages(it)) }
     }
 }
 
 /// The components that are kept, and every other that has something to do with them.
-pub(crate) fn related(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> BTreeSet<Component> {
-    catalog.related(catalog.operated(is_kept))
+pub(crate) fn related(catalog: &Catalog, is_managed: impl Fn(Component) -> bool) -> BTreeSet<Component> {
+    catalog.related(catalog.operated(is_managed))
 }
 
 /// Certificates and annotations know whole seconds.
@@ -146,15 +146,15 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
 /// Looks at everything that the catalog names, as far as the view reads it.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
     let components = view.components(wiring.catalog);
-    let ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, troubles } =
+    let ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, problems } =
         cluster::read(client, &view.service_domain, components.contains(&Component::KubeApiserver)).await?;
-    let mut troubles: Vec<Trouble> = troubles.into_iter().map(|text| Trouble { namespace: None, text }).collect();
+    let mut problems: Vec<Problem> = problems.into_iter().map(|text| Problem { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();
     (snapshot.nodes, snapshot.feature_gate, snapshot.policy) = (nodes, feature_gate, policy);
-    snapshot.service_ca = service_ca::observe(client, &snapshot.settings, &mut troubles).await?;
-    troubles.extend(service_ca::refused_validity(wiring.catalog, &snapshot));
-    snapshot.services = services(client, view, &mut troubles).await?;
+    snapshot.service_ca = service_ca::observe(client, &snapshot.settings, &mut problems).await?;
+    problems.extend(service_ca::refused_validity(wiring.catalog, &snapshot));
+    snapshot.services = services(client, view, &mut problems).await?;
     snapshot.complete(wiring);
 
     let mut gathered = Gathered { now: snapshot.taken_at, ..Gathered::default() };
@@ -193,7 +193,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     gathered.undescribed = undescribed(wiring, &snapshot, &gathered, &secrets, &maps);
-    let held = held::read(client, wiring, &snapshot, &components, &mut troubles).await?;
+    let held = held::read(client, wiring, &snapshot, &components, &mut problems).await?;
     gathered.held(held);
     for (object, secret) in secrets {
         let object = ObjectRef::secret(object);
@@ -201,7 +201,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
             Err(why) => {
                 let text = format!("{object} could not be read: {why}");
-                troubles.push(Trouble::new(&object.name.namespace, text));
+                problems.push(Problem::new(&object.name.namespace, text));
             }
         }
     }
@@ -211,7 +211,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
             Ok(found) => found.iter().for_each(|found| gathered.objects.note(object.clone(), &found.metadata)),
             Err(why) => {
                 let text = format!("{object} could not be read: {why}");
-                troubles.push(Trouble::new(&object.name.namespace, text));
+                problems.push(Problem::new(&object.name.namespace, text));
             }
         }
     }
@@ -224,21 +224,21 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     snapshot.distrusted = std::mem::take(&mut gathered.distrusted);
     snapshot.reloads = std::mem::take(&mut gathered.reloads);
     snapshot.asked = asked(wiring, &snapshot, std::mem::take(&mut gathered.asked));
-    Ok(Observation { policy_object, rotation_base, ..gathered.finish(snapshot, troubles) })
+    Ok(Observation { policy_object, rotation_base, ..gathered.finish(snapshot, problems) })
 }
 
 /// The Services that ask for a certificate.
 async fn services(
     client: &Client,
     view: &View,
-    troubles: &mut Vec<Trouble>,
+    problems: &mut Vec<Problem>,
 ) -> Result<Observed<BTreeMap<Slot, Service>>, Error> {
-    if !view.settings.keeps(Component::ServiceCa) {
+    if !view.settings.manages(Component::ServiceCa) {
         return Ok(Observed::Unknown { why: service_ca::NOT_KEPT.to_owned() });
     }
     Ok(match &view.services {
         Services::Few(index) => {
-            troubles.extend(index.troubles().into_iter().map(|text| Trouble { namespace: None, text }));
+            problems.extend(index.problems().into_iter().map(|text| Problem { namespace: None, text }));
             match index.representatives() {
                 Some(found) => Observed::Present(found),
                 None => Observed::Unknown { why: "the operator has not looked at every Service yet".to_owned() },
@@ -249,7 +249,7 @@ async fn services(
             Err(error) => {
                 let why = said(error)?;
                 let text = format!("the list of Services could not be read: {why}");
-                troubles.push(Trouble { namespace: None, text });
+                problems.push(Problem { namespace: None, text });
                 Observed::Unknown { why }
             }
         },
@@ -290,7 +290,7 @@ pub(crate) fn operator_resources(
     let components: BTreeSet<Component> = components.into_iter().collect();
     let related = catalog.related(components.iter().copied());
     let matters = move |row: &&ComponentRow| {
-        components.contains(&row.component) || (row.is_kept && related.contains(&row.component))
+        components.contains(&row.component) || (row.is_managed && related.contains(&row.component))
     };
     COMPONENTS.iter().filter(matters).filter_map(|row| row.resource)
 }
@@ -464,7 +464,7 @@ impl Gathered {
         self.reloads(slot, secret.annotations(), self.now);
         let found = read::secret(secret, place);
         if let Observed::Present(found) = &found {
-            let beside = found.chain.iter().chain(&found.bridges).chain(&found.bridged);
+            let beside = found.chain.iter().chain(&found.cross_signed_by_earlier).chain(&found.earlier_cross_signed);
             let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
             self.keep([&found.certificate].into_iter().chain(beside).chain(past));
             if slot.key() == read::TLS_CERT && secret.type_.as_deref() != Some(SecretType::Tls.as_str()) {
@@ -524,7 +524,7 @@ impl Gathered {
     }
 
     /// The snapshot with all of it, and who signed whom.
-    fn finish(self, mut snapshot: Snapshot, troubles: Vec<Trouble>) -> Observation {
+    fn finish(self, mut snapshot: Snapshot, problems: Vec<Problem>) -> Observation {
         let known = trust::facts(self.library.certificates());
         for (slot, found) in self.secrets {
             let state = map(found, |found| secret_state(found, &known));
@@ -541,7 +541,7 @@ impl Gathered {
         snapshot.undescribed = self.undescribed;
         let (policy_object, rotation_base) = Default::default();
         let Gathered { library, objects, .. } = self;
-        Observation { snapshot, library, objects, policy_object, rotation_base, troubles, read: None }
+        Observation { snapshot, library, objects, policy_object, rotation_base, problems, read: None }
     }
 }
 
@@ -559,10 +559,15 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
     let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
     let superseded = found.memory.superseded.iter().filter_map(|past| {
         let mut ids = ids(&past.certificates).into_iter();
-        Some(Superseded { certificate: ids.next()?, chain: ids.collect(), at: past.at, lag_override: past.hurry })
+        Some(Superseded {
+            certificate: ids.next()?,
+            chain: ids.collect(),
+            at: past.at,
+            lag_override: past.lag_override,
+        })
     });
     // Whatever else is kept beside it is not trusted for that.
-    let is_bridged =
+    let is_cross_certificate =
         |id: &CertificateId| known.get(id).is_some_and(|it| it.signed_by == Some(certificate.subject.clone()));
     SecretState {
         issued_at: found.memory.issued_at,
@@ -573,8 +578,8 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
         requested: found.memory.requested.clone(),
         chain: ids(&found.chain),
         subject: Some(found.certificate.facts().subject.der().to_vec()),
-        bridges: ids(&found.bridges),
-        bridged: found.bridged.iter().map(trust::id).filter(is_bridged).collect(),
+        cross_signed_by_earlier: ids(&found.cross_signed_by_earlier),
+        earlier_cross_signed: found.earlier_cross_signed.iter().map(trust::id).filter(is_cross_certificate).collect(),
         superseded: superseded.collect(),
         issues: found.memory.issues.clone(),
         certificate,

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use crate::act::{ActError, Actor, Done, LONGEST_PAUSE, Unfinished};
 use crate::brief;
 use crate::observe::{Observation, View, observe};
-use crate::rbac::Kept;
+use crate::rbac::Managed;
 
 /// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -35,7 +35,7 @@ const MOST_RETRIES_OF_ALL: u32 = 10;
 const PLAN_EXPIRES_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 /// Keeps the certificates of one cluster.
-pub struct Keeper<'c> {
+pub struct Reconciler<'c> {
     planner: &'c Planner<'c>,
     client: Client,
     actor: Actor,
@@ -102,11 +102,17 @@ pub trait Listener: Send + Sync {
     fn failed<'a>(&'a self, step: &'a Step, error: &'a ActError, observation: &'a Observation) -> BoxFuture<'a, ()>;
 }
 
-impl<'c> Keeper<'c> {
-    /// Returns a keeper of a cluster's certificates.
-    pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Keeper<'c> {
+impl<'c> Reconciler<'c> {
+    /// Returns a reconciler of a cluster's certificates.
+    pub fn new(
+        planner: &'c Planner<'c>,
+        client: Client,
+        keys: Arc<KeyPool>,
+        view: View,
+        clock: Clock,
+    ) -> Reconciler<'c> {
         let actor = Actor::new(client.clone(), keys, clock.clone());
-        Keeper {
+        Reconciler {
             planner,
             client,
             actor,
@@ -169,7 +175,7 @@ impl<'c> Keeper<'c> {
         self.is_stopping.store(true, Ordering::Relaxed);
     }
 
-    /// True after [`Keeper::stop`].
+    /// True after [`Reconciler::stop`].
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Relaxed)
     }
@@ -265,8 +271,8 @@ impl<'c> Keeper<'c> {
         if lock(&self.unfinished).is_some() {
             return;
         }
-        let kept = Kept::of(self.planner.wiring().catalog, |it| self.view.settings.keeps(it));
-        let (finished, unfinished) = self.actor.finish_replacements(kept.secrets).await;
+        let managed = Managed::of(self.planner.wiring().catalog, |it| self.view.settings.manages(it));
+        let (finished, unfinished) = self.actor.finish_replacements(managed.secrets).await;
         finished
             .iter()
             .for_each(|object| warn!(%object, "created the Secret again: its replacement had been interrupted"));

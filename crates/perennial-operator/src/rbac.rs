@@ -16,7 +16,7 @@ pub const NAME: &str = "perennial";
 
 /// Returns the ServiceAccount of the operator and its roles to manage all components.
 pub fn objects(catalog: &Catalog, namespace: &str) -> Vec<Value> {
-    objects_for(catalog, namespace, &Component::kept().collect::<Vec<_>>())
+    objects_for(catalog, namespace, &Component::managed().collect::<Vec<_>>())
 }
 
 /// Returns the namespaces of the account and the roles for these components, except those that every cluster has.
@@ -72,16 +72,16 @@ fn controllers(namespace: &str, is_selected: impl Fn(&Registration) -> bool) -> 
 }
 
 /// The namespaces in which the operator lists, watches and writes Secrets and ConfigMaps.
-pub(crate) struct Kept {
+pub(crate) struct Managed {
     pub(crate) secrets: BTreeSet<&'static str>,
     pub(crate) maps: BTreeSet<&'static str>,
 }
 
-impl Kept {
-    /// Of the components that are kept.
-    pub(crate) fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Kept {
-        let Reach { kept_secrets, kept_maps, .. } = Reach::of(catalog, is_kept);
-        Kept { secrets: kept_secrets, maps: kept_maps }
+impl Managed {
+    /// Returns the namespaces of the components that Perennial manages.
+    pub(crate) fn of(catalog: &Catalog, is_managed: impl Fn(Component) -> bool) -> Managed {
+        let Reach { managed_secrets, managed_maps, .. } = Reach::of(catalog, is_managed);
+        Managed { secrets: managed_secrets, maps: managed_maps }
     }
 }
 
@@ -119,9 +119,9 @@ pub fn metrics_reader() -> Value {
 #[derive(Default)]
 struct Reach {
     /// The namespaces with Secrets that the operator writes.
-    kept_secrets: BTreeSet<&'static str>,
+    managed_secrets: BTreeSet<&'static str>,
     /// The namespaces with ConfigMaps that the operator writes.
-    kept_maps: BTreeSet<&'static str>,
+    managed_maps: BTreeSet<&'static str>,
     /// The Secrets that the operator reads, by namespace.
     secrets: BTreeMap<&'static str, BTreeSet<&'static str>>,
     /// The ConfigMaps that the operator reads, by namespace.
@@ -133,9 +133,9 @@ struct Reach {
 }
 
 impl Reach {
-    fn of(catalog: &Catalog, is_kept: impl Fn(Component) -> bool) -> Reach {
-        let operators = Component::kept().filter(|it| is_kept(*it)).filter_map(Component::operator_namespace);
-        let related = catalog.related(catalog.operated(&is_kept));
+    fn of(catalog: &Catalog, is_managed: impl Fn(Component) -> bool) -> Reach {
+        let operators = Component::managed().filter(|it| is_managed(*it)).filter_map(Component::operator_namespace);
+        let related = catalog.related(catalog.operated(&is_managed));
         let has_rotation_base = related.contains(&Component::KubeApiserver);
         let mut reach = Reach { operators: operators.collect(), has_rotation_base, ..Reach::default() };
         for row in catalog.rows.iter().filter(|row| related.contains(&row.component)) {
@@ -143,9 +143,9 @@ impl Reach {
                 Home::Secret(object) => Some(object),
                 Home::Files { secret, .. } => secret.filter(|_| !matches!(row.succession, Succession::AdoptedBy(_))),
             };
-            let is_kept = row.day == Day::Two && is_kept(row.component);
+            let is_managed = row.day == Day::Two && is_managed(row.component);
             for object in home.into_iter().chain(row.copies.iter().map(|copy| copy.object)) {
-                reach.add(object, is_kept, true);
+                reach.add(object, is_managed, true);
             }
         }
         for bundle in catalog.bundles.iter().filter(|bundle| related.contains(&bundle.component)) {
@@ -154,9 +154,9 @@ impl Reach {
                 // The operator reads the file's content from the first of its ConfigMaps.
                 BundleHome::File { config_maps, .. } => config_maps.first().map(|place| place.object),
             };
-            let is_kept = bundle.day == Day::Two && is_kept(bundle.component);
+            let is_managed = bundle.day == Day::Two && is_managed(bundle.component);
             for object in home.into_iter().chain(bundle.copies.iter().map(|copy| copy.object)) {
-                reach.add(object, is_kept, false);
+                reach.add(object, is_managed, false);
             }
             let foreign = bundle.inputs.iter().filter_map(|input| match *input {
                 BundleInput::Foreign(object) => Some(object),
@@ -167,17 +167,17 @@ impl Reach {
         reach
     }
 
-    fn add(&mut self, object: Object, is_kept: bool, is_secret: bool) {
+    fn add(&mut self, object: Object, is_managed: bool, is_secret: bool) {
         // No role can name the Secrets of nodes: the operator reads them only where it keeps them.
-        if object.namespace.starts_with('<') || (!is_kept && object.name.contains('<')) {
+        if object.namespace.starts_with('<') || (!is_managed && object.name.contains('<')) {
             return;
         }
-        let (kept, read) = match is_secret {
-            true => (&mut self.kept_secrets, &mut self.secrets),
-            false => (&mut self.kept_maps, &mut self.maps),
+        let (managed, read) = match is_secret {
+            true => (&mut self.managed_secrets, &mut self.secrets),
+            false => (&mut self.managed_maps, &mut self.maps),
         };
-        if is_kept {
-            kept.insert(object.namespace);
+        if is_managed {
+            managed.insert(object.namespace);
         }
         read.entry(object.namespace).or_default().insert(object.name);
     }
@@ -190,24 +190,24 @@ impl Reach {
 
     fn rules(&self, namespace: &str) -> Vec<Value> {
         let mut rules = Vec::new();
-        for (resource, kept, read) in
-            [("secrets", &self.kept_secrets, &self.secrets), ("configmaps", &self.kept_maps, &self.maps)]
+        for (resource, managed, read) in
+            [("secrets", &self.managed_secrets, &self.secrets), ("configmaps", &self.managed_maps, &self.maps)]
         {
-            if kept.contains(namespace) {
+            if managed.contains(namespace) {
                 rules.push(rule("", &[resource], &["get", "list", "watch", "create", "update"]));
             } else if let Some(names) = read.get(namespace) {
                 rules.push(named("", &[resource], &["get"], names.iter().copied()));
             }
         }
         // To change the type of a Secret, the operator deletes it and creates it again.
-        if self.kept_secrets.contains(namespace) {
+        if self.managed_secrets.contains(namespace) {
             rules.push(rule("", &["secrets"], &["delete"]));
         }
-        let has_kept = self.kept_secrets.contains(namespace) || self.kept_maps.contains(namespace);
-        if has_kept || self.operators.contains(namespace) || namespace == CLUSTER_EVENTS {
+        let has_managed = self.managed_secrets.contains(namespace) || self.managed_maps.contains(namespace);
+        if has_managed || self.operators.contains(namespace) || namespace == CLUSTER_EVENTS {
             rules.push(rule("", &["events"], &["create"]));
         }
-        if has_kept {
+        if has_managed {
             rules.push(rule("", &["pods"], &["get"]));
         }
         if self.has_rotation_base && namespace == ROTATION_BASE.namespace {
@@ -219,7 +219,7 @@ impl Reach {
 
 fn cluster_role(catalog: &Catalog, components: &[Component]) -> Value {
     let owners = || components.iter().map(|it| it.owner());
-    let keeps_service_ca = components.contains(&Component::ServiceCa);
+    let manages_service_ca = components.contains(&Component::ServiceCa);
     let operators: Vec<&str> =
         observe::operator_resources(catalog, components.iter().copied()).map(|resource| resource.plural).collect();
     let mut rules = vec![
@@ -240,7 +240,7 @@ fn cluster_role(catalog: &Catalog, components: &[Component]) -> Value {
         rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
         rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
     ];
-    if keeps_service_ca {
+    if manages_service_ca {
         rules.push(named("operator.openshift.io", &["servicecas/status"], &["update"], [SINGLETON]));
     }
     json!({

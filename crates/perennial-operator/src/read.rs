@@ -11,11 +11,11 @@ use crate::history::{self, Annotations, SecretHistory};
 /// The data key of a signer's Secret with the cross-certificate of the signer, signed by the previous CA.
 ///
 /// The service CA operator of OpenShift reads this key, and accepts only one certificate in it.
-pub(crate) const BRIDGE: &str = "intermediate-ca.crt";
+pub(crate) const INTERMEDIATE: &str = "intermediate-ca.crt";
 /// The data key with the earlier cross-certificates, which lead to the CAs before.
-pub(crate) const EARLIER_BRIDGES: &str = "earlier-intermediate-ca.crt";
+pub(crate) const EARLIER_INTERMEDIATES: &str = "earlier-intermediate-ca.crt";
 /// The data key of a signer's Secret with the cross-certificates of the previous CAs, signed by this signer.
-pub(crate) const BRIDGED: &str = "cross-signed-ca.crt";
+pub(crate) const CROSS_SIGNED: &str = "cross-signed-ca.crt";
 /// The data key where the service CA operator of OpenShift expects these: first the signer, then the cross-certificates.
 pub(crate) const CA_BUNDLE: &str = "ca-bundle.crt";
 
@@ -24,8 +24,8 @@ pub(crate) const CA_BUNDLE: &str = "ca-bundle.crt";
 pub(crate) struct FoundSecret {
     pub(crate) certificate: Certificate,
     pub(crate) chain: Vec<Certificate>,
-    pub(crate) bridges: Vec<Certificate>,
-    pub(crate) bridged: Vec<Certificate>,
+    pub(crate) cross_signed_by_earlier: Vec<Certificate>,
+    pub(crate) earlier_cross_signed: Vec<Certificate>,
     pub(crate) not_after: Annotation,
     pub(crate) not_before: Annotation,
     pub(crate) names_issuer: bool,
@@ -59,13 +59,13 @@ pub(crate) fn secret(secret: &Secret, slot: &Slot) -> Observed<FoundSecret> {
     };
     // A damaged cross-certificate counts as absent. The next rotation issues a new one.
     let beside = |key: &str| data(secret, key).and_then(|pem| read_certificates(pem).ok()).unwrap_or_default();
-    let mut bridged = beside(BRIDGED);
-    bridged.extend(beside(CA_BUNDLE).into_iter().filter(|it| *it != certificate));
+    let mut earlier_cross_signed = beside(CROSS_SIGNED);
+    earlier_cross_signed.extend(beside(CA_BUNDLE).into_iter().filter(|it| *it != certificate));
     Observed::Present(FoundSecret {
         certificate,
         chain: certificates.collect(),
-        bridges: [beside(BRIDGE), beside(EARLIER_BRIDGES)].concat(),
-        bridged,
+        cross_signed_by_earlier: [beside(INTERMEDIATE), beside(EARLIER_INTERMEDIATES)].concat(),
+        earlier_cross_signed,
         not_after: instant(annotations, NOT_AFTER),
         not_before: instant(annotations, NOT_BEFORE),
         names_issuer: annotations.get(ISSUER).is_some_and(|issuer| !issuer.is_empty()),

@@ -12,7 +12,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use kube_client::Client;
 use perennial_core::catalog::Component;
-use perennial_core::conditions::{StalePods, Trouble};
+use perennial_core::conditions::{Problem, StalePods};
 use perennial_core::consumers::{consumers, stale_pods};
 use perennial_core::plan::{Planner, distrusted};
 use perennial_core::reloads::Reloads;
@@ -30,7 +30,7 @@ use crate::controller::{Change, Circumstances, Controller, Key, Load, Outcome, P
 use crate::pass::Clock;
 use crate::rbac::rule;
 use crate::service_ca::NAMESPACE;
-use crate::serving::{Base, Index, views};
+use crate::serving::{Index, ServiceCaView, views};
 
 /// The shortest time between two lists of the pods.
 const PAUSE: Duration = Duration::from_secs(20);
@@ -61,7 +61,7 @@ struct ReloadObserver<'c> {
     planner: &'c Planner<'c>,
     client: Client,
     clock: Clock,
-    views: watch::Receiver<Option<Arc<Base>>>,
+    views: watch::Receiver<Option<Arc<ServiceCaView>>>,
     wake: Arc<Notify>,
     index: Arc<Index>,
     progress: Arc<Progress>,
@@ -72,7 +72,7 @@ struct ReloadObserver<'c> {
 #[derive(Debug, Default)]
 struct State {
     /// The service CA as the last pass observed it.
-    view: Option<Arc<Base>>,
+    view: Option<Arc<ServiceCaView>>,
     /// When to list the pods next; now if none.
     next: Option<Instant>,
     /// The result of the last list: the stale pods, or why the list failed.
@@ -112,9 +112,9 @@ impl<'c> ReloadObserver<'c> {
     }
 
     /// True if the component waits for reloads, no bundle has a distrusted CA, and the last list is long enough ago.
-    fn is_due(&self, base: &Base) -> bool {
+    fn is_due(&self, view: &ServiceCaView) -> bool {
         let planner = self.planner;
-        let snapshot = base.snapshot();
+        let snapshot = view.snapshot();
         // While a bundle has a distrusted CA, no pod can have read a bundle without it.
         let distrusted = distrusted(snapshot);
         let members = snapshot.bundles.values().filter_map(|it| it.present()).flat_map(|it| &it.members);
@@ -122,7 +122,7 @@ impl<'c> ReloadObserver<'c> {
         if trusted.any(|it| distrusted.contains_key(&it.subject.key)) {
             return false;
         }
-        if base.recorded_on().is_none() || unreloaded(planner, snapshot, &clients(planner, snapshot, false)).is_empty()
+        if view.recorded_on().is_none() || unreloaded(planner, snapshot, &clients(planner, snapshot, false)).is_empty()
         {
             let mut state = self.state();
             (state.next, state.seen) = (None, None);
@@ -134,8 +134,8 @@ impl<'c> ReloadObserver<'c> {
     /// Lists the pods. If all have started since the last change, records the reload and returns true.
     ///
     /// The caller makes sure that every Service has its new certificate, and every object the current bundle.
-    async fn record_if_reloaded(&self, base: &Base) -> bool {
-        let Some((signer, bundle)) = base.recorded_on() else { return false };
+    async fn record_if_reloaded(&self, view: &ServiceCaView) -> bool {
+        let Some((signer, bundle)) = view.recorded_on() else { return false };
         let (begun, at) = (Instant::now(), (self.clock)());
         let seen = match find(&self.client, None).await {
             Ok(Found { sources, pods, .. }) => Ok(stale_pods(&consumers(&pods, &sources, &BTreeMap::new()))),
@@ -215,7 +215,7 @@ impl Controller for ReloadObserver<'_> {
     fn add_circumstances(&self, circumstances: &mut Circumstances) {
         match self.state().seen.clone() {
             Some(Ok(pods)) => circumstances.stale_pods = Some(pods),
-            Some(Err(why)) => circumstances.troubles.push(Trouble::new(NAMESPACE, why)),
+            Some(Err(why)) => circumstances.problems.push(Problem::new(NAMESPACE, why)),
             None => {}
         }
     }

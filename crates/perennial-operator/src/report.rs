@@ -16,7 +16,7 @@ use crate::controller::Circumstances;
 use crate::events::EventRecorder;
 use crate::key_policy::{self, Creation, PolicyObject};
 use crate::metrics::Metrics;
-use crate::observe::Trouble;
+use crate::observe::Problem;
 use crate::pass::{Clock, Listener, PassError, Passed};
 use crate::{CLOCK_HINT, brief, status};
 
@@ -75,8 +75,8 @@ impl<'c> Reporter<'c> {
     }
 
     /// Returns the components that this operator manages.
-    fn kept(&self) -> impl Iterator<Item = Component> {
-        Component::kept().filter(|it| !self.left_alone.contains(it.owner()))
+    fn managed(&self) -> impl Iterator<Item = Component> {
+        Component::managed().filter(|it| !self.left_alone.contains(it.owner()))
     }
 
     /// Reports the key policy and the clock of a pass that succeeded, once for each change.
@@ -95,7 +95,7 @@ impl<'c> Reporter<'c> {
             return;
         };
         warn!(seconds, "{}", claim.message);
-        for component in self.kept() {
+        for component in self.managed() {
             self.events.warn_operator(component, status::CLOCK_SKEW, &claim.message).await;
         }
     }
@@ -125,7 +125,7 @@ impl<'c> Reporter<'c> {
             self.metrics.set_not_ready();
         }
         let known = locked(&self.reported).clone();
-        for component in self.kept() {
+        for component in self.managed() {
             let is_ours = match &known {
                 Some(reported) => reported.contains(component.owner()),
                 None => status::is_ours(&self.client, component).await,
@@ -182,8 +182,8 @@ impl<'c> Reporter<'c> {
             debug!(object = pending.slot.object_text(), "waits: {}", pending.waiting);
         }
         let catalog = self.planner.wiring().catalog;
-        let Circumstances { services, stale_pods, troubles } = circumstances;
-        let troubles: Vec<Trouble> = passed.observation.troubles.iter().cloned().chain(troubles).collect();
+        let Circumstances { services, stale_pods, problems } = circumstances;
+        let problems: Vec<Problem> = passed.observation.problems.iter().cloned().chain(problems).collect();
         let failure = |(step, error): &(Step, ActError)| Failure {
             names: step.names(catalog).into_iter().collect(),
             why: error.to_string(),
@@ -194,12 +194,12 @@ impl<'c> Reporter<'c> {
             report: &passed.report,
             failed: &failed,
             services: &services,
-            troubles: &troubles,
+            problems: &problems,
             stale_pods: stale_pods.as_ref(),
             rotation_base: passed.observation.rotation_base.as_deref(),
         };
         let mut reported = BTreeSet::new();
-        for component in Component::kept() {
+        for component in Component::managed() {
             let other = conditions::other_writer(catalog, component, &passed.report);
             self.report_other_operator(component, other).await;
             let claims = match (other, conditions::claims(self.planner, component, &circumstances)) {
@@ -211,7 +211,7 @@ impl<'c> Reporter<'c> {
                     claims
                 }
                 // The operator does not know all Services yet. It reports why, if it knows.
-                (None, None) => match conditions::troubled(catalog, component, &passed.observation.troubles) {
+                (None, None) => match conditions::degraded_by(catalog, component, &passed.observation.problems) {
                     Some(claim) if self.is_ours(component).await => {
                         reported.insert(component.owner());
                         vec![claim]

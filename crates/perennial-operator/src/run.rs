@@ -19,7 +19,7 @@ use crate::controller::registry::{CONTROLLERS, Parts, Progress, Registration, Ru
 use crate::controller::{self, Circumstances, Controller};
 use crate::metrics::Metrics;
 use crate::observe::{Observation, Services, View};
-use crate::pass::{Clock, Keeper, PassError, Passed};
+use crate::pass::{Clock, PassError, Passed, Reconciler};
 use crate::report::Reporter;
 use crate::self_test::{self, SelfTestError};
 use crate::serving::{Base, Index};
@@ -52,7 +52,7 @@ pub enum RunError {
 /// Runs passes over the certificates of the whole cluster, and controllers for objects of which there are many.
 pub struct Runner<'c> {
     planner: &'c Planner<'c>,
-    keeper: Keeper<'c>,
+    reconciler: Reconciler<'c>,
     reporter: Reporter<'c>,
     parts: Parts<'c>,
     controllers: Vec<Box<dyn Controller + 'c>>,
@@ -66,7 +66,7 @@ impl<'c> Runner<'c> {
     /// Returns a runner for a cluster, with keys from a pool.
     pub fn new(planner: &'c Planner<'c>, client: Client, keys: Arc<KeyPool>, view: View, clock: Clock) -> Runner<'c> {
         let left_alone = view.settings.left_alone.clone();
-        let components: Vec<Component> = Component::kept().filter(|it| !left_alone.contains(it.owner())).collect();
+        let components: Vec<Component> = Component::managed().filter(|it| !left_alone.contains(it.owner())).collect();
         let views = watch_channel::Sender::new(None);
         let parts = Parts {
             planner,
@@ -86,9 +86,9 @@ impl<'c> Runner<'c> {
         let services = if serves { Services::Few(parts.index.clone()) } else { Services::All };
         // The operator may only read the components that it manages, and those that these depend on.
         let view = View { services, reads_unrelated: false, ..view };
-        let keeper = Keeper::new(planner, client.clone(), keys, view, clock.clone());
+        let reconciler = Reconciler::new(planner, client.clone(), keys, view, clock.clone());
         let reporter = Reporter::new(planner, client, clock, parts.metrics.clone(), left_alone);
-        let mut runner = Runner { planner, keeper, reporter, parts, controllers: Vec::new(), components, views };
+        let mut runner = Runner { planner, reconciler, reporter, parts, controllers: Vec::new(), components, views };
         runner.start(|it| it.runs == Runs::Always);
         runner
     }
@@ -122,7 +122,7 @@ impl<'c> Runner<'c> {
 
     /// Generates and uses a key of every configured kind.
     pub async fn self_test(&self) -> Result<(), RunError> {
-        let (observation, report) = self.keeper.plan().await?;
+        let (observation, report) = self.reconciler.plan().await?;
         let kinds = self_test::configured(self.planner, &observation.snapshot, &report);
         let text: Vec<String> = kinds.iter().map(ToString::to_string).collect();
         let now = self.now();
@@ -166,7 +166,7 @@ impl<'c> Runner<'c> {
         let Some(number) = self.views.borrow().as_ref().map(|view| view.number()) else { return };
         for mut settled in self.controllers.iter().filter_map(|it| it.settled()) {
             let mut settled = pin!(settled.wait_for(|reached| number <= *reached));
-            while !self.keeper.is_stopping() && tokio::time::timeout(PAUSE, &mut settled).await.is_err() {}
+            while !self.reconciler.is_stopping() && tokio::time::timeout(PAUSE, &mut settled).await.is_err() {}
         }
     }
 
@@ -178,10 +178,10 @@ impl<'c> Runner<'c> {
 
     /// Runs a pass, and reports its result.
     async fn pass(&self) -> Result<Passed, PassError> {
-        let passed = match self.keeper.pass(&self.reporter.listeners()).await {
+        let passed = match self.reconciler.pass(&self.reporter.listeners()).await {
             Ok(passed) => passed,
             Err(error) => {
-                if !self.keeper.is_stopping() {
+                if !self.reconciler.is_stopping() {
                     self.reporter.failure(&error).await;
                 }
                 return Err(error);
@@ -193,7 +193,7 @@ impl<'c> Runner<'c> {
             *view = Base::of(&passed.observation, self.planner.wiring(), number).map(Arc::new);
         });
         // A replica that stops may have lost the lease.
-        if !self.keeper.is_stopping() {
+        if !self.reconciler.is_stopping() {
             self.reporter.announce(&passed).await;
             self.keep_records().await;
             self.reporter.conditions(&passed, self.circumstances()).await;
@@ -233,7 +233,7 @@ impl<'c> Runner<'c> {
         tokio::select! {
             passed = &mut pass => (passed, false),
             () = stop => {
-                self.keeper.stop();
+                self.reconciler.stop();
                 (pass.await, true)
             }
         }

@@ -6,7 +6,7 @@ use perennial_core::catalog::{Catalog, Component, SERVICE_CA_NAMESPACE};
 use perennial_core::service_ca::ROW;
 use perennial_core::snapshot::{Observed, ServiceCaConfig, Settings, Snapshot};
 
-use crate::observe::{Trouble, said, single};
+use crate::observe::{Problem, said, single};
 
 /// The name of the resource.
 pub(crate) const SINGLETON: &str = "cluster";
@@ -20,9 +20,9 @@ const VALIDITY: &str = "spec.unsupportedConfigOverrides.caConfig.validityDuratio
 pub(crate) async fn observe(
     client: &Client,
     settings: &Settings,
-    troubles: &mut Vec<Trouble>,
+    problems: &mut Vec<Problem>,
 ) -> Result<Observed<ServiceCaConfig>, Error> {
-    if !settings.keeps(Component::ServiceCa) {
+    if !settings.manages(Component::ServiceCa) {
         return Ok(Observed::Unknown { why: NOT_KEPT.to_owned() });
     }
     let found = match single(Api::<ServiceCA>::all(client.clone()), SINGLETON).await {
@@ -30,7 +30,7 @@ pub(crate) async fn observe(
         Ok(None) => return Ok(Observed::Absent),
         Err(error) => {
             let why = said(error)?;
-            troubles.push(Trouble::new(NAMESPACE, format!("ServiceCA {SINGLETON} could not be read: {why}")));
+            problems.push(Problem::new(NAMESPACE, format!("ServiceCA {SINGLETON} could not be read: {why}")));
             return Ok(Observed::Unknown { why });
         }
     };
@@ -42,16 +42,16 @@ pub(crate) async fn observe(
         emergency: overrides.is_emergency,
     };
     if config.is_managed() {
-        troubles.extend(invalid.map(|it| Trouble::new(NAMESPACE, it.to_string())));
+        problems.extend(invalid.map(|it| Problem::new(NAMESPACE, it.to_string())));
     }
     Ok(Observed::Present(config))
 }
 
 /// Returns the reason why the requested validity is not applied; none if it is applied.
-pub(crate) fn refused_validity(catalog: &Catalog, snapshot: &Snapshot) -> Option<Trouble> {
+pub(crate) fn refused_validity(catalog: &Catalog, snapshot: &Snapshot) -> Option<Problem> {
     let row = catalog.row(ROW)?;
     let error = snapshot.validity_override(row).err()?;
     let usual = row.validity;
     let text = format!("ServiceCA {SINGLETON}: {VALIDITY} is ignored, and the next CA is valid for {usual}: {error}");
-    Some(Trouble::new(NAMESPACE, text))
+    Some(Problem::new(NAMESPACE, text))
 }

@@ -7,11 +7,11 @@
 //! [`core::serving`](perennial_core::serving) decides which Services ask and which Service a Secret belongs to. The planner decides
 //! whether a certificate is due and safe.
 
-mod base;
 mod index;
 mod observe;
 mod reconcile;
 mod risks;
+mod service_ca_view;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,9 +32,9 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-pub use self::base::Base;
-pub(crate) use self::base::views;
 pub use self::index::Index;
+pub use self::service_ca_view::ServiceCaView;
+pub(crate) use self::service_ca_view::views;
 use crate::act::Actor;
 use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
 use crate::controller::{Change, Circumstances, Controller, Key, Load, Outcome, Problem, Turn};
@@ -70,7 +70,7 @@ enum WatchEvent {
     Failure(&'static str, String),
     Services(Box<Event<KubeService>>),
     Secrets(Box<Event<PartialObjectMeta<Secret>>>),
-    View(Arc<Base>),
+    View(Arc<ServiceCaView>),
 }
 
 /// Issues serving certificates for Services.
@@ -81,7 +81,7 @@ pub(crate) struct Serving<'c> {
     metrics: Arc<Metrics<'c>>,
     clock: Clock,
     index: Arc<Index>,
-    views: watch::Receiver<Option<Arc<Base>>>,
+    views: watch::Receiver<Option<Arc<ServiceCaView>>>,
     /// Wakes the next pass.
     wake: Arc<Notify>,
     progress: Arc<Progress>,
@@ -95,7 +95,7 @@ pub(crate) struct Serving<'c> {
 #[derive(Default)]
 struct State {
     /// The service CA as the last pass observed it.
-    view: Option<Arc<Base>>,
+    view: Option<Arc<ServiceCaView>>,
     /// The controller knows the CA, the Services and the Secrets.
     is_ready: bool,
     /// The controller has reconciled every Service once.
@@ -268,7 +268,7 @@ impl Controller for Serving<'_> {
                 self.wake.notify_one();
             }
             // If the Services cannot be listed, the other controllers do not wait for them.
-            if let Some(view) = state.view.as_ref().filter(|_| self.index.is_heard() || self.index.has_trouble()) {
+            if let Some(view) = state.view.as_ref().filter(|_| self.index.is_heard() || self.index.has_problem()) {
                 advance(&self.progress.served, view.number);
             }
         }

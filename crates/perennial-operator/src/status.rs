@@ -23,14 +23,14 @@ use crate::service_ca;
 /// The condition that another operator manages a component, or that a resource tells Perennial to leave a part of it unmanaged.
 ///
 /// Only Perennial writes this condition, and removes it as soon as it no longer holds.
-pub const STANDS_BACK: &str = "PerennialStandsBack";
+pub const NOT_MANAGED: &str = "NotManagedByPerennial";
 
 /// The condition that the clocks of the operator and of the API server differ.
 ///
 /// Only Perennial writes this condition, and removes it as soon as the clocks agree.
 pub const CLOCK_SKEW: &str = "ClockSkew";
 
-/// The reason of [`STANDS_BACK`] if another operator manages the component.
+/// The reason of [`NOT_MANAGED`] if another operator manages the component.
 const OTHER_WRITER: &str = "OtherWriter";
 
 /// Conditions of the service CA that only Perennial writes. Another operator would not remove them.
@@ -42,7 +42,7 @@ pub fn other_operator_keeps(why: &Waiting) -> Claim {
     let message = format!(
         "{why}, so Perennial writes no object of this component. To let Perennial manage it, stop the other operator and run with --take-over"
     );
-    claim(STANDS_BACK, true, OTHER_WRITER, message)
+    claim(NOT_MANAGED, true, OTHER_WRITER, message)
 }
 
 /// Returns the condition that a resource sets a part of a component to unmanaged; none if no resource does.
@@ -52,7 +52,7 @@ pub fn unmanaged(component: Component, observation: &Observation) -> Option<Clai
         "{why}: Perennial does not write the CA and its bundles. Services still get certificates of that CA, and objects that \
          ask for its bundle still get the current bundle"
     );
-    Some(claim(STANDS_BACK, true, "Unmanaged", message))
+    Some(claim(NOT_MANAGED, true, "Unmanaged", message))
 }
 
 /// Returns the condition that the operator's clock is ahead by this many seconds; none if the clocks agree.
@@ -79,7 +79,7 @@ pub async fn is_ours(client: &Client, component: Component) -> bool {
         Ok(None) => true,
         Ok(Some(found)) => {
             let mut entries = found.metadata.managed_fields.iter().flatten();
-            let is_left = |it: &Condition| it.type_ == STANDS_BACK && it.reason.as_deref() == Some(OTHER_WRITER);
+            let is_left = |it: &Condition| it.type_ == NOT_MANAGED && it.reason.as_deref() == Some(OTHER_WRITER);
             entries.any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
                 && !found.status.iter().flat_map(|status| &status.conditions).any(is_left)
         }
@@ -136,15 +136,15 @@ async fn report_service_ca(client: &Client, claims: &[Claim], now: Timestamp) ->
 
 /// True if the conditions only report that another operator manages this component.
 fn is_of_other_operator(claims: &[Claim]) -> bool {
-    claims.iter().all(|claim| claim.type_ == STANDS_BACK)
+    claims.iter().all(|claim| claim.type_ == NOT_MANAGED)
 }
 
 /// Puts the claims among the present conditions. Conditions of other writers stay.
 fn merge_claims(conditions: &mut Vec<Condition>, claims: &[Claim], now: Timestamp) {
     let mut found: BTreeMap<String, Condition> =
         conditions.drain(..).map(|condition| (condition.type_.clone(), condition)).collect();
-    if !claims.iter().any(|claim| claim.type_ == STANDS_BACK) {
-        found.remove(STANDS_BACK);
+    if !claims.iter().any(|claim| claim.type_ == NOT_MANAGED) {
+        found.remove(NOT_MANAGED);
     }
     if !claims.iter().any(|claim| claim.type_ == CLOCK_SKEW) {
         found.remove(CLOCK_SKEW);
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn long_message_is_cut_to_the_length_of_a_condition() {
         let condition = |message: String| {
-            super::condition(&claim("Degraded", true, "Trouble", message), None, Timestamp::UNIX_EPOCH)
+            super::condition(&claim("Degraded", true, "Problem", message), None, Timestamp::UNIX_EPOCH)
         };
         assert_eq!(condition("x".repeat(32768)).message.unwrap(), "x".repeat(32768));
         let long = condition("ä".repeat(20_000)).message.unwrap();

@@ -27,12 +27,12 @@ use tracing::{debug, info, warn};
 use crate::brief;
 use crate::cluster::{CONTROL_PLANE, ROTATION_BASE};
 use crate::observe::{api_resource, operator_resources, related};
-use crate::rbac::Kept;
+use crate::rbac::Managed;
 
 /// How long after its last failure a watch counts as failing.
 ///
 /// A failed watch restarts within a minute, and reports nothing until an object changes.
-pub(crate) const TROUBLE_LASTS: Duration = Duration::from_secs(120);
+pub(crate) const PROBLEM_LASTS: Duration = Duration::from_secs(120);
 
 /// The watched objects. They change with the nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +54,12 @@ impl Watched {
         pki: Option<&'static str>,
     ) -> Watched {
         // Objects that Perennial only reads are not watched: a pass reads them every minute.
-        let is_kept = |it: Component| !snapshot.is_left_alone(wiring.catalog, it);
-        let kept = Kept::of(wiring.catalog, is_kept);
-        let secrets = wiring.secret_slots(snapshot).into_iter().filter(|slot| kept.secrets.contains(slot.namespace()));
-        let maps = wiring.bundle_slots().filter(|slot| kept.maps.contains(slot.namespace()));
-        let has_base = related(wiring.catalog, is_kept).contains(&Component::KubeApiserver);
+        let is_managed = |it: Component| !snapshot.is_left_alone(wiring.catalog, it);
+        let managed = Managed::of(wiring.catalog, is_managed);
+        let secrets =
+            wiring.secret_slots(snapshot).into_iter().filter(|slot| managed.secrets.contains(slot.namespace()));
+        let maps = wiring.bundle_slots().filter(|slot| managed.maps.contains(slot.namespace()));
+        let has_base = related(wiring.catalog, is_managed).contains(&Component::KubeApiserver);
         let base = has_base.then(|| ROTATION_BASE.of(&Instance::Cluster));
         let maps = maps.map(|slot| slot.object()).chain(base).collect();
         let operators = operator_resources(wiring.catalog, components).collect();
@@ -230,7 +231,7 @@ impl Health {
 
     /// Records a failure. Returns true if it is the second in a row, and no warning with this reason was logged.
     fn fails(&mut self, why: &str, now: Instant) -> bool {
-        let lasts = self.failed.replace(now).is_some_and(|before| now.duration_since(before) < TROUBLE_LASTS);
+        let lasts = self.failed.replace(now).is_some_and(|before| now.duration_since(before) < PROBLEM_LASTS);
         if !lasts || self.warned.as_deref() == Some(why) {
             return false;
         }

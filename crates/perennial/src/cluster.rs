@@ -59,7 +59,7 @@ const SCOPE: &str = "Scope (pass the same values as to the operator)";
 
 /// Accepts the components whose certificates Perennial manages.
 pub(crate) fn components() -> PossibleValuesParser {
-    PossibleValuesParser::new(Component::kept().map(Component::owner))
+    PossibleValuesParser::new(Component::managed().map(Component::owner))
 }
 
 fn parse_request_timeout(text: &str) -> Result<Duration, String> {
@@ -160,8 +160,9 @@ impl ClusterArgs {
     pub(crate) fn view(&self) -> View {
         let mut view = View { service_domain: self.service_domain.clone(), ..View::default() };
         if !self.controllers.is_empty() {
-            let others =
-                Component::kept().map(Component::owner).filter(|it| !self.controllers.iter().any(|kept| kept == *it));
+            let others = Component::managed()
+                .map(Component::owner)
+                .filter(|it| !self.controllers.iter().any(|kept| kept == *it));
             view.settings.left_alone.extend(others.map(str::to_owned));
         }
         // A service account for some components has no right to read the others.
@@ -181,7 +182,7 @@ impl ClusterArgs {
         let observation =
             observed?.map_err(|error| anyhow::anyhow!("failed to read the cluster: {}", brief(&error)))?;
         observation.snapshot.check(wiring)?;
-        observation.troubles.iter().for_each(|trouble| talk::line(format_args!("warning: {trouble}")));
+        observation.problems.iter().for_each(|problem| talk::line(format_args!("warning: {problem}")));
         Ok(observation)
     }
 }
@@ -219,7 +220,7 @@ mod tests {
     fn components_that_are_not_chosen_are_not_managed() {
         let alone = |arguments: &[&str]| view(arguments).unwrap().settings.left_alone;
         let usual = alone(&[]);
-        assert!(Component::kept().all(|it| !usual.contains(it.owner())));
+        assert!(Component::managed().all(|it| !usual.contains(it.owner())));
         let one = alone(&["--controllers", "kube-apiserver"]);
         assert!(one.is_superset(&usual) && one.contains("kube-controller-manager") && !one.contains("kube-apiserver"));
         assert!(one.contains("service-ca"));

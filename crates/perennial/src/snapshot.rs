@@ -53,8 +53,8 @@ impl From {
     /// Reads the snapshot, and returns a warning if an object of the cluster could not be read.
     pub(crate) fn read_and_judge(&self, wiring: &Wiring<'_>) -> anyhow::Result<(Snapshot, Found)> {
         let Some(path) = &self.path else {
-            let Observation { snapshot, troubles, .. } = self.cluster.observe(wiring)?;
-            return Ok((snapshot, if troubles.is_empty() { Found::Nothing } else { Found::Warnings }));
+            let Observation { snapshot, problems, .. } = self.cluster.observe(wiring)?;
+            return Ok((snapshot, if problems.is_empty() { Found::Nothing } else { Found::Warnings }));
         };
         let is_stdin = path == Path::new("-");
         let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };

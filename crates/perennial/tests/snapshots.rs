@@ -639,7 +639,7 @@ fn an_invalid_snapshot_is_rejected() {
     check_rejected(
         &Changed::new(|value| value["secrets"][secret]["present"]["forcd"] = "now".into()),
         &expect![[
-            r#"error: snapshot DIR/s.json is invalid: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, bridges, bridged, superseded, issues"#
+            r#"error: snapshot DIR/s.json is invalid: unknown field .secrets["openshift-kube-apiserver/aggregator-client:tls.crt"].present.forcd: accepted are certificate, issuedAt, notAfter, notBefore, namesIssuer, forced, chain, subject, crossSignedByEarlier, earlierCrossSigned, superseded, issues"#
         ]],
     );
     check_rejected(

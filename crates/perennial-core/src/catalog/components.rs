@@ -18,7 +18,7 @@ pub struct ComponentRow {
     /// The field managers of other operators that write the same objects.
     pub foreign_managers: &'static [&'static str],
     /// True if Perennial manages its certificates by default.
-    pub is_kept: bool,
+    pub is_managed: bool,
 }
 
 /// A resource of the group `operator.openshift.io` with a single object.
@@ -50,7 +50,7 @@ pub const COMPONENTS: &[ComponentRow] = &[
         operator_namespace: None,
         resource: None,
         foreign_managers: &[],
-        is_kept: false,
+        is_managed: false,
     },
     ComponentRow {
         component: Component::KubeApiserver,
@@ -63,7 +63,7 @@ pub const COMPONENTS: &[ComponentRow] = &[
             static_pods: Some(StaticPods { namespace: "openshift-kube-apiserver", name: "kube-apiserver" }),
         }),
         foreign_managers: &["cluster-kube-apiserver-operator"],
-        is_kept: true,
+        is_managed: true,
     },
     ComponentRow {
         component: Component::KubeControllerManager,
@@ -79,7 +79,7 @@ pub const COMPONENTS: &[ComponentRow] = &[
             }),
         }),
         foreign_managers: &["cluster-kube-controller-manager-operator"],
-        is_kept: true,
+        is_managed: true,
     },
     ComponentRow {
         component: Component::Etcd,
@@ -92,7 +92,7 @@ pub const COMPONENTS: &[ComponentRow] = &[
             static_pods: Some(StaticPods { namespace: "openshift-etcd", name: "etcd" }),
         }),
         foreign_managers: &["cluster-etcd-operator"],
-        is_kept: false,
+        is_managed: false,
     },
     ComponentRow {
         component: Component::ServiceCa,
@@ -101,7 +101,7 @@ pub const COMPONENTS: &[ComponentRow] = &[
         operator_namespace: Some("openshift-service-ca-operator"),
         resource: Some(OperatorResource { kind: "ServiceCA", plural: "servicecas", static_pods: None }),
         foreign_managers: &["service-ca-operator"],
-        is_kept: true,
+        is_managed: true,
     },
 ];
 
@@ -127,8 +127,8 @@ impl Component {
     }
 
     /// Returns the components whose certificates Perennial manages by default.
-    pub fn kept() -> impl Iterator<Item = Component> {
-        COMPONENTS.iter().filter(|row| row.is_kept).map(|row| row.component)
+    pub fn managed() -> impl Iterator<Item = Component> {
+        COMPONENTS.iter().filter(|row| row.is_managed).map(|row| row.component)
     }
 
     /// Returns the components that have an operator.

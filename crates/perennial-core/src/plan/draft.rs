@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::breaker::REMEMBERED_ISSUES;
-use super::step::{Action, Bridge, CopyItem, Issue, Publication, Step};
+use super::step::{Action, CopyItem, CrossCertificate, Issue, Publication, Step};
 use crate::catalog::Instance;
 use crate::clocks::shifted;
 use crate::snapshot::{BundleState, Observed, Published, SecretState, Slot, Snapshot, Superseded};
@@ -148,12 +148,12 @@ impl<'a> Draft<'a> {
         let old = self.secret(&issue.slot).present().cloned();
         let made = Arc::new(self.facts(issue));
         self.know(made.clone());
-        for bridge in issue.bridges.iter().chain(&issue.bridged) {
-            self.bridge(bridge);
+        for cross in issue.cross_signed_by_earlier.iter().chain(&issue.earlier_cross_signed) {
+            self.add_cross_certificate(cross);
         }
-        let ids = |bridges: &[Bridge]| bridges.iter().map(|bridge| bridge.id.clone()).collect::<Vec<_>>();
-        let mut bridges = ids(&issue.bridges);
-        bridges.extend(issue.kept_bridges.iter().cloned());
+        let ids = |all: &[CrossCertificate]| all.iter().map(|cross| cross.id.clone()).collect::<Vec<_>>();
+        let mut cross_signed_by_earlier = ids(&issue.cross_signed_by_earlier);
+        cross_signed_by_earlier.extend(issue.remaining_cross_certificates.iter().cloned());
         let mut issues = self.past_issues(&issue.slot);
         issues.push(self.now);
         let subject = match &issue.spec.subject {
@@ -173,8 +173,8 @@ impl<'a> Draft<'a> {
             requested: issue.requested.clone().or_else(|| old.as_ref().and_then(|old| old.requested.clone())),
             chain: issue.chain.clone(),
             subject: Some(subject),
-            bridges,
-            bridged: ids(&issue.bridged),
+            cross_signed_by_earlier,
+            earlier_cross_signed: ids(&issue.earlier_cross_signed),
             superseded,
             issues: issues.split_off(forgotten),
             ..SecretState::new(made, Some(self.now))
@@ -198,12 +198,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn bridge(&mut self, bridge: &Bridge) {
-        let (Some(of), Some(by)) = (self.get(&bridge.of), self.get(&bridge.by)) else { return };
+    fn add_cross_certificate(&mut self, cross: &CrossCertificate) {
+        let (Some(of), Some(by)) = (self.get(&cross.of), self.get(&cross.by)) else { return };
         let facts = CertificateFacts {
-            id: bridge.id.clone(),
+            id: cross.id.clone(),
             signed_by: Some(by.subject.clone()),
-            validity: bridge.validity,
+            validity: cross.validity,
             ..of.as_ref().clone()
         };
         self.know(Arc::new(facts));

@@ -19,7 +19,9 @@ mod versions;
 use std::collections::BTreeMap;
 
 pub use breaker::{BREAKER_WINDOW, REMEMBERED_ISSUES};
-pub use step::{Action, Bridge, CopyItem, Issue, Kept, Kind, Pending, Publication, Report, Risk, Step, Verb};
+pub use step::{
+    Action, CopyItem, CrossCertificate, Described, Issue, Kind, Pending, Publication, Report, Risk, Step, Verb,
+};
 
 pub(crate) use draft::Draft;
 use pass::Pass;

@@ -45,13 +45,13 @@ pub enum Action {
     /// A ConfigMap with a copy of another.
     CopyBundle(CopyItem),
     /// A Secret or ConfigMap with unchanged content and corrected type, labels and annotations.
-    Describe(Kept),
+    Describe(Described),
 }
 
 /// An object whose content stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct Described {
     /// The place of the certificate or bundle.
     pub slot: Slot,
     /// The kind of the object.
@@ -111,25 +111,25 @@ pub struct Issue {
     /// The chain that is sent after it.
     pub chain: Vec<CertificateId>,
     /// Cross-certificates of the new key by the previous signer, for the chains of its leaves.
-    pub bridges: Vec<Bridge>,
+    pub cross_signed_by_earlier: Vec<CrossCertificate>,
     /// Cross-certificates of the previous signer by the new key, for the bundle.
-    pub bridged: Vec<Bridge>,
+    pub earlier_cross_signed: Vec<CrossCertificate>,
     /// Cross-certificates of earlier rotations that are still useful.
-    pub kept_bridges: Vec<CertificateId>,
+    pub remaining_cross_certificates: Vec<CertificateId>,
     /// The reason of a forced rotation, to be recorded on the Secret.
     pub forced: Option<String>,
     /// The reason of a forced rotation that a resource requests, to be recorded on the Secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requested: Option<String>,
     /// The lag of the presenters of the previous certificate in seconds, if it is shorter than the catalog's.
-    #[serde(rename = "hurry", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_override: Option<u32>,
 }
 
 /// A cross-certificate to issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Bridge {
+pub struct CrossCertificate {
     /// The id until it exists.
     pub id: CertificateId,
     /// The certificate whose subject and key it repeats.
@@ -161,7 +161,7 @@ pub struct Publication {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reached: BTreeMap<CertificateId, Timestamp>,
     /// The lag of the readers of its new members in seconds, if it is shorter than the catalog's.
-    #[serde(rename = "hurry", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lag_override: Option<u32>,
 }
 
@@ -292,11 +292,17 @@ impl Step {
     pub fn names(&self, catalog: &Catalog) -> BTreeSet<&'static str> {
         let is_of = |it: Object, slot: &Slot| slot.object_text().split_once('/') == Some((it.namespace, it.name));
         let rows = |slot: &Slot| {
-            let is_kept = |row: &&Row| {
+            let is_managed = |row: &&Row| {
                 catalog.secret_of(row).is_some_and(|object| is_of(object, slot))
                     || row.copies.iter().any(|copy| is_of(copy.object, slot))
             };
-            catalog.rows.iter().filter(|row| row.day == Day::Two).filter(is_kept).map(|row| row.id).collect::<Vec<_>>()
+            catalog
+                .rows
+                .iter()
+                .filter(|row| row.day == Day::Two)
+                .filter(is_managed)
+                .map(|row| row.id)
+                .collect::<Vec<_>>()
         };
         let is_here = |bundle: &&Bundle, slot: &Slot| match bundle.home {
             BundleHome::ConfigMap(place) => Slot::from(place) == *slot,
@@ -314,7 +320,7 @@ impl Step {
                 let bundles = from.flat_map(|slot| catalog.bundles.iter().filter(move |it| is_here(it, slot)));
                 bundles.map(|bundle| bundle.id).collect()
             }
-            Action::Describe(Kept { slot, .. }) => {
+            Action::Describe(Described { slot, .. }) => {
                 let bundles = catalog.bundles.iter().filter(|it| is_here(it, slot) || is_copied_to(it, slot));
                 rows(slot).into_iter().chain(bundles.map(|bundle| bundle.id)).collect()
             }

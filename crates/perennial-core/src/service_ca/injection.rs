@@ -74,10 +74,10 @@ impl FoundBundle {
 /// Returns the certificates that a complete bundle must have, regardless of its writer.
 fn needed(snapshot: &Snapshot, signer: &SecretState) -> BTreeSet<CertificateId> {
     let is_frozen = snapshot.is_frozen(SERVICE_CA_BUNDLE);
-    let bridged = signer.bridged.iter().filter_map(|id| snapshot.certificates.get(id));
-    let bridged = bridged.filter(|it| !is_frozen && it.is_valid_at(snapshot.taken_at));
+    let earlier = signer.earlier_cross_signed.iter().filter_map(|id| snapshot.certificates.get(id));
+    let earlier = earlier.filter(|it| !is_frozen && it.is_valid_at(snapshot.taken_at));
     let distrusted = distrusted(snapshot);
-    let all = [&signer.certificate].into_iter().chain(bridged);
+    let all = [&signer.certificate].into_iter().chain(earlier);
     all.filter(|it| !distrusted.contains_key(&it.subject.key)).map(|it| it.id.clone()).collect()
 }
 
@@ -167,8 +167,8 @@ mod tests {
         let mut snapshot = Snapshot::empty(&wiring, cluster, day(100));
         snapshot.certificates = world(WORLD);
         let get = |id: &CertificateId| snapshot.certificates.get(id).unwrap().clone();
-        let bridged = ["old by now", "older by now"].map(|id| CertificateId(id.into())).to_vec();
-        let state = SecretState { bridged, ..SecretState::new(get(&CertificateId("now".into())), None) };
+        let earlier_cross_signed = ["old by now", "older by now"].map(|id| CertificateId(id.into())).to_vec();
+        let state = SecretState { earlier_cross_signed, ..SecretState::new(get(&CertificateId("now".into())), None) };
         snapshot.distrusted = distrusted.iter().map(|id| (get(id).subject.key.clone(), day(99))).collect();
         let signer = wiring.home(wiring.row(SERVICE_CA_ROW).unwrap().row, &Instance::Cluster);
         let home = wiring.bundle(SERVICE_CA_BUNDLE).unwrap().home.clone();

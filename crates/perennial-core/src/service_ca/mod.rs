@@ -41,7 +41,7 @@ pub struct Rotation {
     /// cross-certificate leads from the previous CA to the new one.
     pub previous_until: Option<Timestamp>,
     /// Until when clients with the new bundle accept certificates of the previous CA.
-    pub bridged_until: Timestamp,
+    pub cross_signed_until: Timestamp,
     /// When every pod that uses the previous CA must have restarted, if no update restarts all of them before.
     pub restart_before: Option<Timestamp>,
 }
@@ -52,15 +52,15 @@ pub fn rotation(catalog: &Catalog, issue: &Issue, snapshot: &Snapshot) -> Option
         return None;
     }
     let (now, scale) = (snapshot.taken_at, snapshot.time_scale());
-    let bridged_until = issue.bridged.iter().map(|it| it.validity.not_after).max()?;
+    let cross_signed_until = issue.earlier_cross_signed.iter().map(|it| it.validity.not_after).max()?;
     // The previous CA stays in the bundle, even if its cross-certificate expires earlier.
-    let previous = issue.bridged.iter().filter_map(|it| snapshot.certificates.get(&it.of));
-    let bridged_until = previous.map(|it| it.validity.not_after).fold(bridged_until, Timestamp::max);
-    let previous_until = issue.bridges.iter().map(|it| it.validity.not_after).max();
+    let previous = issue.earlier_cross_signed.iter().filter_map(|it| snapshot.certificates.get(&it.of));
+    let cross_signed_until = previous.map(|it| it.validity.not_after).fold(cross_signed_until, Timestamp::max);
+    let previous_until = issue.cross_signed_by_earlier.iter().map(|it| it.validity.not_after).max();
     // A rotation on time leaves all users the time that they need.
     let lag = catalog.row(SERVING_ROW).and_then(|row| row.delivery.within()).map(|within| within.scaled(scale));
     let is_short = |until: &Timestamp| now.duration_until(*until) < lag.unwrap_or_default();
-    Some(Rotation { previous_until, bridged_until, restart_before: previous_until.filter(is_short) })
+    Some(Rotation { previous_until, cross_signed_until, restart_before: previous_until.filter(is_short) })
 }
 
 /// Clients of Services that have not reloaded the trust bundle since it changed.

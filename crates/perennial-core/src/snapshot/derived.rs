@@ -26,7 +26,7 @@ impl Snapshot {
     /// certificates are not known.
     pub fn is_left_alone(&self, catalog: &Catalog, component: Component) -> bool {
         let has_rows = |scope: Scope| catalog.rows.iter().any(|row| row.scope == scope && row.component == component);
-        !self.settings.keeps(component)
+        !self.settings.manages(component)
             || (!self.nodes.is_known() && has_rows(Scope::Node))
             || (!self.services.is_known() && has_rows(Scope::Service))
     }
@@ -35,7 +35,7 @@ impl Snapshot {
     ///
     /// The operator still manages the certificates and objects that depend on a frozen CA.
     pub fn unmanaged(&self, component: Component) -> Option<String> {
-        if component != Component::ServiceCa || !self.settings.keeps(component) {
+        if component != Component::ServiceCa || !self.settings.manages(component) {
             return None;
         }
         match &self.service_ca {
@@ -115,8 +115,8 @@ mod tests {
     }
 
     fn left_alone(snapshot: &Snapshot) -> Vec<&'static str> {
-        let kept = Component::operated().filter(|it| snapshot.is_left_alone(Catalog::builtin(), *it));
-        kept.map(Component::owner).collect()
+        let left = Component::operated().filter(|it| snapshot.is_left_alone(Catalog::builtin(), *it));
+        left.map(Component::owner).collect()
     }
 
     #[test]

@@ -189,9 +189,9 @@ impl Settings {
     }
 
     /// True if Perennial is to keep this component.
-    pub fn keeps(&self, component: Component) -> bool {
+    pub fn manages(&self, component: Component) -> bool {
         let row = component.row();
-        let is_default = row.is_kept || row.operator_namespace.is_none() || self.every_component;
+        let is_default = row.is_managed || row.operator_namespace.is_none() || self.every_component;
         is_default && !self.left_alone.contains(row.owner)
     }
 

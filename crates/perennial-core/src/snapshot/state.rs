@@ -53,9 +53,9 @@ pub struct SecretState {
     /// For a signer that keeps its subject: the subject's bytes.
     pub subject: Option<Vec<u8>>,
     /// For a cross-signed signer: its cross-certificates by earlier signers.
-    pub bridges: Vec<CertificateId>,
+    pub cross_signed_by_earlier: Vec<CertificateId>,
     /// For a cross-signed signer: the cross-certificates of earlier signers by this one.
-    pub bridged: Vec<CertificateId>,
+    pub earlier_cross_signed: Vec<CertificateId>,
     /// Earlier certificates of this place that a process may still hold.
     pub superseded: Vec<Superseded>,
     /// When the last few certificates were issued, the oldest first.
@@ -73,7 +73,7 @@ pub struct Superseded {
     /// When it was replaced.
     pub at: Timestamp,
     /// The lag of its readers in seconds, if it is shorter than the catalog's because the administrator restarts them.
-    #[serde(rename = "hurry", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_override: Option<u32>,
 }
 
@@ -118,7 +118,7 @@ pub struct Published {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Timestamp>,
     /// The lag of the readers in seconds, if it is shorter than the catalog's because the administrator restarts them.
-    #[serde(rename = "hurry", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_override: Option<u32>,
 }
 
@@ -176,8 +176,8 @@ impl SecretState {
             requested: None,
             chain: Vec::new(),
             subject: None,
-            bridges: Vec::new(),
-            bridged: Vec::new(),
+            cross_signed_by_earlier: Vec::new(),
+            earlier_cross_signed: Vec::new(),
             superseded: Vec::new(),
             issues: Vec::new(),
         }
@@ -186,7 +186,7 @@ impl SecretState {
     /// Returns every certificate that the state refers to.
     pub fn certificates(&self) -> impl Iterator<Item = &CertificateId> {
         let past = self.superseded.iter().flat_map(|it| [&it.certificate].into_iter().chain(&it.chain));
-        let beside = self.chain.iter().chain(&self.bridges).chain(&self.bridged);
+        let beside = self.chain.iter().chain(&self.cross_signed_by_earlier).chain(&self.earlier_cross_signed);
         [&self.certificate.id].into_iter().chain(beside).chain(past)
     }
 }

@@ -72,13 +72,13 @@ impl Actor {
             }
         };
         // The previous CA is read now: the write replaces its key.
-        let previous = match wanted.bridges.first() {
+        let previous = match wanted.cross_signed_by_earlier.first() {
             None => None,
-            Some(bridge) => Some(self.signer(observation, object, wanted.slot.key(), &bridge.by).await?),
+            Some(cross) => Some(self.signer(observation, object, wanted.slot.key(), &cross.by).await?),
         };
-        let followed = wanted.bridged.iter().map(|bridge| {
-            let of = observation.library.get(&bridge.of).ok_or_else(|| unknown(object, &bridge.of))?;
-            Ok((bridge.id.clone(), bridge.validity, of.clone()))
+        let followed = wanted.earlier_cross_signed.iter().map(|cross| {
+            let of = observation.library.get(&cross.of).ok_or_else(|| unknown(object, &cross.of))?;
+            Ok((cross.id.clone(), cross.validity, of.clone()))
         });
         let followed = followed.collect::<Result<_, ActError>>()?;
         let order = Order { object: object.clone(), wanted: wanted.clone(), signer, previous, followed };
@@ -133,10 +133,10 @@ impl Order {
         };
         let took = took + started.elapsed();
         let mut all = vec![(wanted.id.clone(), certificate.clone())];
-        for bridge in &wanted.bridges {
-            let by = previous.as_ref().ok_or_else(|| unknown(&object, &bridge.by))?;
+        for cross in &wanted.cross_signed_by_earlier {
+            let by = previous.as_ref().ok_or_else(|| unknown(&object, &cross.by))?;
             let issuer = issuer(&object, &by.certificate, &by.key)?;
-            all.push((bridge.id.clone(), cross_sign(&certificate, bridge.validity, &issuer).map_err(failed)?));
+            all.push((cross.id.clone(), cross_sign(&certificate, cross.validity, &issuer).map_err(failed)?));
         }
         for (id, validity, of) in followed {
             let issuer = issuer(&object, &certificate, &key)?;

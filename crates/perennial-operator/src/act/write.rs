@@ -16,7 +16,7 @@ use perennial_core::snapshot::Observed;
 
 use super::{ActError, Actor};
 use crate::objects::{ObjectRef, Objects};
-use crate::observe::{Observation, Trouble};
+use crate::observe::{Observation, Problem};
 use crate::{FIELD_MANAGER, brief};
 
 /// The label of staged Secrets. A staged Secret holds the content of a Secret that Perennial deletes and creates again.
@@ -64,11 +64,11 @@ impl Unfinished {
         }
         let spaces = self.namespaces.iter();
         let spaces = spaces
-            .map(|(space, why)| Trouble::new(space, format!("failed to list the staged Secrets in {space}: {why}")));
+            .map(|(space, why)| Problem::new(space, format!("failed to list the staged Secrets in {space}: {why}")));
         let secrets = self.secrets.iter().map(|(name, why)| {
-            Trouble::new(&name.namespace, format!("failed to create Secret {name} again after its deletion: {why}"))
+            Problem::new(&name.namespace, format!("failed to create Secret {name} again after its deletion: {why}"))
         });
-        observation.troubles.extend(spaces.chain(secrets));
+        observation.problems.extend(spaces.chain(secrets));
     }
 }
 

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use perennial_core::catalog::ObjectName;
-use perennial_core::conditions::{Services, StalePods, Trouble};
+use perennial_core::conditions::{Problem, Services, StalePods};
 use tokio::sync::watch;
 
 pub(crate) use self::queue::{Block, Turn};
@@ -113,7 +113,7 @@ pub(crate) struct Circumstances {
     /// The pods that may use an earlier CA bundle or certificate.
     pub(crate) stale_pods: Option<StalePods>,
     /// Problems that a person should look at.
-    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) problems: Vec<Problem>,
 }
 
 /// Reconciles the objects of one kind, or of a few.

@@ -14,7 +14,7 @@ use perennial_core::snapshot::{Held, Observed, Slot, Snapshot};
 use perennial_x509::{Certificate, trust};
 use serde::de::DeserializeOwned;
 
-use super::{Trouble, api_resource, said, single};
+use super::{Problem, api_resource, said, single};
 use crate::read;
 
 /// The resource of any static pod operator.
@@ -49,7 +49,7 @@ pub(super) async fn read(
     wiring: &Wiring<'_>,
     snapshot: &Snapshot,
     components: &BTreeSet<Component>,
-    troubles: &mut Vec<Trouble>,
+    problems: &mut Vec<Problem>,
 ) -> Result<Found, Error> {
     let (mut secrets, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     let by_revision = |delivery| matches!(delivery, Delivery::Revisioned | Delivery::Relayed { .. });
@@ -68,7 +68,7 @@ pub(super) async fn read(
     }
     let left_alone = COMPONENTS.iter().map(|row| row.component);
     let left_alone = left_alone.filter(|it| snapshot.is_left_alone(wiring.catalog, *it)).collect();
-    let mut revisions = Revisions { client, left_alone, known: BTreeMap::new(), troubles };
+    let mut revisions = Revisions { client, left_alone, known: BTreeMap::new(), problems };
     let mut found = Found::default();
     for slot in secrets.into_iter().filter(|slot| !slot.is_file()) {
         let members = |copy: Secret| match read::secret(&copy, &slot) {
@@ -100,7 +100,7 @@ struct Revisions<'a> {
     client: &'a Client,
     left_alone: BTreeSet<Component>,
     known: BTreeMap<String, Option<Vec<Running>>>,
-    troubles: &'a mut Vec<Trouble>,
+    problems: &'a mut Vec<Problem>,
 }
 
 impl Revisions<'_> {
@@ -122,7 +122,7 @@ impl Revisions<'_> {
                 Err(error) => {
                     let why = said(error)?;
                     let text = format!("the revisions of the static pods in {namespace} could not be read: {why}");
-                    self.troubles.push(Trouble::new(namespace, text));
+                    self.problems.push(Problem::new(namespace, text));
                     None
                 }
             };
@@ -138,7 +138,7 @@ impl Revisions<'_> {
                 Err(error) => {
                     let why = said(error)?;
                     let text = format!("{} {namespace}/{name} could not be read: {why}", K::kind(&()));
-                    self.troubles.push(Trouble::new(namespace, text));
+                    self.problems.push(Problem::new(namespace, text));
                     None
                 }
             };
@@ -153,7 +153,7 @@ impl Revisions<'_> {
     async fn read(&self, namespace: &str) -> Result<Option<Vec<Running>>, Error> {
         let Some((row, resource, pods)) = Component::with_static_pods_in(namespace) else { return Ok(None) };
         // Perennial has no right to read components that it does not manage by default.
-        if !row.is_kept && self.left_alone.contains(&row.component) {
+        if !row.is_managed && self.left_alone.contains(&row.component) {
             return Ok(None);
         }
         let api = Api::<StaticPodOperator>::all_with(self.client.clone(), &api_resource(&resource));

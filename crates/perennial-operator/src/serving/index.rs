@@ -16,7 +16,7 @@ use perennial_core::serving::{self, Annotations, Changes, Obstacle, Request};
 use perennial_core::snapshot::{Service, Slot};
 
 use crate::controller::Turn;
-use crate::watch::TROUBLE_LASTS;
+use crate::watch::PROBLEM_LASTS;
 use tokio::time::Instant;
 
 /// The Services that ask for a certificate, by namespace and name.
@@ -53,7 +53,7 @@ struct State {
     /// True after both first lists are complete and the index has marked each missing Secret as absent.
     is_settled: bool,
     /// The last error of each list and its time, by the name of the list.
-    troubles: BTreeMap<&'static str, (String, Instant)>,
+    problems: BTreeMap<&'static str, (String, Instant)>,
     /// True once the operator has reconciled every Service at least once. Services that are created later do not reset this flag.
     was_known: bool,
 }
@@ -308,24 +308,24 @@ impl Index {
     }
 
     /// Records the error of a list that fails, or that the list works again.
-    pub(super) fn hears(&self, what: &'static str, trouble: Option<String>) {
+    pub(super) fn hears(&self, what: &'static str, problem: Option<String>) {
         let mut state = self.lock();
-        match trouble {
-            Some(trouble) => drop(state.troubles.insert(what, (trouble, Instant::now()))),
-            None => drop(state.troubles.remove(what)),
+        match problem {
+            Some(problem) => drop(state.problems.insert(what, (problem, Instant::now()))),
+            None => drop(state.problems.remove(what)),
         }
     }
 
     /// Returns the recent errors of the lists that fail.
-    pub fn troubles(&self) -> Vec<String> {
+    pub fn problems(&self) -> Vec<String> {
         let state = self.lock();
-        let lasting = state.troubles.values().filter(|(_, failed)| failed.elapsed() < TROUBLE_LASTS);
-        lasting.map(|(trouble, _)| trouble.clone()).collect()
+        let lasting = state.problems.values().filter(|(_, failed)| failed.elapsed() < PROBLEM_LASTS);
+        lasting.map(|(problem, _)| problem.clone()).collect()
     }
 
     /// True if Services or Secrets cannot be watched.
-    pub(super) fn has_trouble(&self) -> bool {
-        !self.troubles().is_empty()
+    pub(super) fn has_problem(&self) -> bool {
+        !self.problems().is_empty()
     }
 
     /// Returns a Service that asks for a certificate.

@@ -15,8 +15,8 @@ use perennial_core::snapshot::{Observed, Service, Slot};
 use perennial_x509::trust;
 use tracing::debug;
 
-use super::base::Base;
 use super::index::Subject;
+use super::service_ca_view::ServiceCaView;
 use crate::objects::{ObjectRef, Objects};
 use crate::observe::{Observation, ReadSecret, secret_state, whole_second};
 use crate::{ask, describe, read};
@@ -56,24 +56,24 @@ impl From<Error> for Unobserved {
 pub(super) async fn observe(
     client: &Client,
     wiring: &Wiring<'_>,
-    base: &Base,
+    view: &ServiceCaView,
     (slot, subject): (&Slot, &Subject),
     known: Known<'_>,
     now: Timestamp,
 ) -> Result<Observation, Unobserved> {
     let found = find(client, slot, known).await?;
-    let mut snapshot = base.snapshot.clone();
+    let mut snapshot = view.snapshot.clone();
     snapshot.taken_at = whole_second(now);
     snapshot.services.found_mut().insert(slot.clone(), subject.service.clone());
     // A deleted or unreadable Secret does not record how often its certificate was issued.
     snapshot.lost_issues.insert(slot.clone(), subject.issues.clone());
     let mut observation = Observation {
         snapshot,
-        library: base.library.clone(),
+        library: view.library.clone(),
         objects: Objects::default(),
         policy_object: Default::default(),
         rotation_base: None,
-        troubles: Vec::new(),
+        problems: Vec::new(),
         read: None,
     };
     let state = match &found {
@@ -88,7 +88,7 @@ pub(super) async fn observe(
             {
                 observation.snapshot.undescribed.insert(slot.clone());
             }
-            state(&mut observation, base, secret, slot, &subject.issues)
+            state(&mut observation, view, secret, slot, &subject.issues)
         }
     };
     observation.snapshot.secrets.insert(slot.clone(), state);
@@ -133,7 +133,7 @@ fn claim(secret: &Secret, slot: &Slot, service: &Service) -> Result<(), Obstacle
 /// Returns the content of the Secret, and adds every certificate in the Secret to the observation.
 fn state(
     observation: &mut Observation,
-    base: &Base,
+    view: &ServiceCaView,
     secret: &Secret,
     slot: &Slot,
     issues: &[Timestamp],
@@ -147,7 +147,7 @@ fn state(
     let past = found.memory.superseded.iter().flat_map(|past| &past.certificates);
     for it in [&found.certificate].into_iter().chain(&found.chain).chain(past) {
         if observation.snapshot.certificates.get(&observation.library.add(it.clone())).is_none() {
-            let facts = Arc::new(trust::facts_among(it, base.library.certificates()));
+            let facts = Arc::new(trust::facts_among(it, view.library.certificates()));
             observation.snapshot.certificates.insert(facts);
         }
     }
@@ -177,7 +177,7 @@ fn remembered(said: &[Timestamp], known: &[Timestamp]) -> Vec<Timestamp> {
 /// True if the Secret differs from its description in anything but its certificate.
 fn is_undescribed(wiring: &Wiring<'_>, row: &Row, secret: &Secret, slot: &Slot, service: &Service) -> bool {
     let Observed::Present(found) = read::serving(secret, slot) else { return false };
-    let description = Description::of_kept(wiring.catalog, row, Some(service));
+    let description = Description::of_managed(wiring.catalog, row, Some(service));
     let mut wanted = secret.clone();
     describe::remove_extra_data(&mut wanted, description.layout);
     describe::set(&mut wanted.metadata, &description, Some(&found.certificate), None);

@@ -19,9 +19,9 @@ use serde_json::json;
 use tracing::{info, warn};
 
 use super::Serving;
-use super::base::Base;
 use super::index::{Found, Presents, Subject, Wait};
 use super::observe::{Known, Unobserved, observe};
+use super::service_ca_view::ServiceCaView;
 use crate::act::ActError;
 use crate::controller::{Block, Outcome};
 use crate::key_policy;
@@ -126,13 +126,13 @@ impl Done {
 
 impl Serving<'_> {
     /// Reconciles a Service, and records the result in the index.
-    pub(super) async fn reconcile_service(&self, name: &ObjectName, base: &Base) -> Outcome {
+    pub(super) async fn reconcile_service(&self, name: &ObjectName, view: &ServiceCaView) -> Outcome {
         let Some(subject) = self.index.subject(name) else { return Outcome::Gone };
         let uid = subject.service.uid.clone();
         let mut tries = 0;
         let done = loop {
             tries += 1;
-            match self.issue_if_due(name, &subject, base, tries > 1).await {
+            match self.issue_if_due(name, &subject, view, tries > 1).await {
                 Err(Failure::Changed) if tries < TRIES => {}
                 done => break done,
             }
@@ -172,7 +172,7 @@ impl Serving<'_> {
                 Outcome::Failed(why)
             }
             // The other operator that manages the service CA reports obstacles itself.
-            Err(Failure::Obstacle(_, why, presents)) if !base.is_ours() => {
+            Err(Failure::Obstacle(_, why, presents)) if !view.is_ours() => {
                 let found = Found { presents, blocked: Some(why), next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Done
@@ -194,11 +194,11 @@ impl Serving<'_> {
         &self,
         name: &ObjectName,
         subject: &Subject,
-        base: &Base,
+        view: &ServiceCaView,
         is_again: bool,
     ) -> Result<Done, Failure> {
         let request = subject.request.as_ref().map_err(|obstacle| Failure::from((**obstacle).clone()))?;
-        if base.snapshot.settings.reserves(&name.namespace, &name.name) {
+        if view.snapshot.settings.reserves(&name.namespace, &name.name) {
             return Err(Obstacle::Reserved { service: name.to_string() }.into());
         }
         let slot = &Slot::tls(&ObjectName { namespace: name.namespace.clone(), name: request.secret.clone() });
@@ -210,8 +210,8 @@ impl Serving<'_> {
             None => Known::Nothing,
         };
         let (wiring, now) = (self.planner.wiring(), (self.clock)());
-        let mut observation = observe(&self.client, wiring, base, (slot, subject), known, now).await?;
-        if !base.is_ours() {
+        let mut observation = observe(&self.client, wiring, view, (slot, subject), known, now).await?;
+        if !view.is_ours() {
             return Ok(Done { presents: presents(self.planner, &observation, slot), ..Done::nothing() });
         }
         let instance = observation.snapshot.service(slot).ok_or(Failure::Changed)?;

@@ -150,7 +150,7 @@ async fn press_on(catalog: &'static Catalog, objects: Arc<Objects>, client: Clie
     let mut seen = BTreeMap::new();
     let params = PatchParams::default();
     loop {
-        for row in catalog.rows.iter().filter(|row| lives::is_kept(row) && row.usage == Usage::Signer) {
+        for row in catalog.rows.iter().filter(|row| lives::is_managed(row) && row.usage == Usage::Signer) {
             let issued = issued(&objects, row);
             if seen.insert(row.id, issued.len()).is_none_or(|before| before == issued.len()) {
                 continue;
@@ -171,7 +171,7 @@ async fn press_on(catalog: &'static Catalog, objects: Arc<Objects>, client: Clie
 async fn everything_is_replaced(catalog: &Catalog, objects: &Objects, began: Timestamp) -> Result<(), String> {
     let bundles = ["client-ca", "kube-apiserver-server-ca", "aggregator-client-ca", "kubelet-serving-ca"];
     loop {
-        let rows = catalog.rows.iter().filter(|row| lives::is_kept(row) && !is_replaced(objects, catalog, row));
+        let rows = catalog.rows.iter().filter(|row| lives::is_managed(row) && !is_replaced(objects, catalog, row));
         let old = bundles.into_iter().filter(|name| !has_retired(objects, &Key::map(KAS, name)));
         let left: Vec<&str> = rows.map(|row| row.id).chain(old).collect();
         if left.is_empty() {

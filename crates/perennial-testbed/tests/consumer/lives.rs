@@ -9,7 +9,7 @@ use perennial_core::catalog::{Catalog, Component, Copied, Day, Delivery, Row, Si
 use perennial_core::plan::Planner;
 use perennial_core::policy::Usage;
 use perennial_operator::observe::View;
-use perennial_operator::pass::Keeper;
+use perennial_operator::pass::Reconciler;
 use serde_json::json;
 
 use crate::cluster::{Cluster, KEYS};
@@ -35,7 +35,7 @@ pub(crate) fn scale() -> TimeScale {
 /// The built-in catalog with these lifetimes.
 pub(crate) fn catalog() -> &'static Catalog {
     let mut catalog = Catalog::builtin().clone();
-    for row in catalog.rows.iter_mut().filter(|row| is_kept(row)) {
+    for row in catalog.rows.iter_mut().filter(|row| is_managed(row)) {
         let (validity, refresh) = match (row.usage, row.signer) {
             (Usage::Signer, Signer::Itself) => SIGNER,
             (Usage::Signer, Signer::Row(_)) => CSR_SIGNER,
@@ -59,8 +59,8 @@ pub(crate) fn catalog() -> &'static Catalog {
 }
 
 /// The rows of this test: it has no Services.
-pub(crate) fn is_kept(row: &Row) -> bool {
-    row.day == Day::Two && row.component.row().is_kept && row.component != Component::ServiceCa
+pub(crate) fn is_managed(row: &Row) -> bool {
+    row.day == Day::Two && row.component.row().is_managed && row.component != Component::ServiceCa
 }
 
 /// Returns the settings for a cluster in which another operator manages these components.
@@ -84,7 +84,7 @@ pub(crate) async fn aged_cluster(planner: &'static Planner<'static>, until: Time
         let map = json!({"metadata": {"name": name}, "data": {"ca-bundle.crt": signer}});
         cluster.create::<k8s_openapi::api::core::v1::ConfigMap>(Some(namespace), map).await;
     }
-    let signers = planner.wiring().catalog.rows.iter().filter(|row| is_kept(row) && row.usage == Usage::Signer);
+    let signers = planner.wiring().catalog.rows.iter().filter(|row| is_managed(row) && row.usage == Usage::Signer);
     let mut forced: Vec<(Timestamp, &Row)> = Vec::new();
     for (number, row) in (0..).zip(signers) {
         let Succession::Refresh(refresh) = row.succession else { continue };
@@ -92,8 +92,8 @@ pub(crate) async fn aged_cluster(planner: &'static Planner<'static>, until: Time
         forced.push((due - refresh.scaled(scale()), row));
     }
     forced.reverse();
-    let keeper =
-        Keeper::new(planner, cluster.client.clone(), KEYS.clone(), view(&[Component::ServiceCa]), cluster.clock());
+    let reconciler =
+        Reconciler::new(planner, cluster.client.clone(), KEYS.clone(), view(&[Component::ServiceCa]), cluster.clock());
     let mut done = BTreeSet::new();
     while cluster.now() < until {
         while let Some((_, row)) = forced.pop_if(|(at, _)| *at <= cluster.now()) {
@@ -103,7 +103,7 @@ pub(crate) async fn aged_cluster(planner: &'static Planner<'static>, until: Time
             secrets.patch(home.name, &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
             done.insert(row.id);
         }
-        let passed = keeper.pass(&[]).await.unwrap();
+        let passed = reconciler.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         assert_eq!(passed.report.risks, []);
         let next_force = forced.last().map_or(until, |(at, _)| *at);

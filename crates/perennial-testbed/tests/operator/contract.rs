@@ -37,7 +37,7 @@ fn secret(library: &Library, slot: &Slot, found: &Observed<SecretState>) -> Stri
             (real(library, &state.certificate.id), state.certificate.validity, &state.certificate.hosts),
             has_annotations(slot).then_some((&state.not_after, &state.not_before, state.names_issuer)),
             (state.issued_at, &state.forced, &state.requested),
-            (ids(&state.chain), ids(&state.bridges), ids(&state.bridged)),
+            (ids(&state.chain), ids(&state.cross_signed_by_earlier), ids(&state.earlier_cross_signed)),
             (superseded, &state.issues),
         )
     )
@@ -90,5 +90,8 @@ async fn the_cluster_matches_the_plan_after_each_write() {
     let (observation, _) = keeper.plan().await.unwrap();
     let slot: Slot = "openshift-service-ca/signing-key:tls.crt".parse().unwrap();
     let state = observation.snapshot.secrets[&slot].present().unwrap();
-    assert_eq!((state.requested.as_deref(), state.bridges.len(), state.bridged.len()), (Some("a rehearsal"), 1, 1));
+    assert_eq!(
+        (state.requested.as_deref(), state.cross_signed_by_earlier.len(), state.earlier_cross_signed.len()),
+        (Some("a rehearsal"), 1, 1)
+    );
 }

@@ -185,7 +185,7 @@ fn edges() -> BTreeSet<String> {
         let row = PLANNER.wiring().row(edge.row).unwrap().row;
         let slot = presented_slot(row, edge.presents, &Instance::Cluster);
         // Other tests cover the certificates of Services.
-        row.component.row().is_kept && row.scope != Scope::Service && !edge.trust.is_file() && !slot.is_file()
+        row.component.row().is_managed && row.scope != Scope::Service && !edge.trust.is_file() && !slot.is_file()
     };
     PLANNER.wiring().edges().iter().filter(is_judged).map(|edge| edge.name.to_string()).collect()
 }

@@ -395,7 +395,7 @@ async fn the_feature_gate_of_the_running_version_counts() {
     assert!(!is_applied().await);
     let way = cluster.way(|_, path| path.contains("/clusterversions/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
     let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
-    assert!(observation.troubles.iter().any(|it| it.text.contains("ClusterVersion version could not be read")));
+    assert!(observation.problems.iter().any(|it| it.text.contains("ClusterVersion version could not be read")));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const NAMED: &str = "aggregator-client";
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_kept);
+    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_managed);
     rows.filter(|row| row.scope == Scope::Cluster)
 }
 

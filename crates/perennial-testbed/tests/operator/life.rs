@@ -11,7 +11,7 @@ use perennial_core::catalog::{Catalog, Day, Scope};
 use perennial_core::plan::Report;
 use perennial_core::verify::{self, State};
 use perennial_operator::observe::Observation;
-use perennial_operator::status::STANDS_BACK;
+use perennial_operator::status::NOT_MANAGED;
 use serde_json::json;
 
 use crate::cluster::{Cluster, PLANNER};
@@ -20,7 +20,7 @@ const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 /// Returns the kind of key of every managed certificate, by its row.
 fn keys(observation: &Observation) -> BTreeMap<&'static str, String> {
-    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_kept);
+    let rows = Catalog::builtin().rows.iter().filter(|row| row.day == Day::Two && row.component.row().is_managed);
     let rows = rows.filter(|row| row.scope == Scope::Cluster);
     let key = |row: &perennial_core::catalog::Row| {
         let slot = PLANNER.wiring().home(row, &perennial_core::catalog::Instance::Cluster);
@@ -119,9 +119,9 @@ async fn components_of_another_operator_are_not_written() {
     );
     // The other operator reports the state. Perennial reports that it does not manage the component, and why.
     let mut after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
-    let stands_back = after.conditions.iter().position(|it| it.type_ == STANDS_BACK).unwrap();
-    let stands_back = after.conditions.remove(stands_back);
-    assert!(stands_back.message.unwrap().starts_with("cluster-kube-apiserver-operator is writing "));
+    let not_managed = after.conditions.iter().position(|it| it.type_ == NOT_MANAGED).unwrap();
+    let not_managed = after.conditions.remove(not_managed);
+    assert!(not_managed.message.unwrap().starts_with("cluster-kube-apiserver-operator is writing "));
     assert_eq!(after, before.status.unwrap());
     let events = Api::<Event>::namespaced(cluster.client.clone(), "openshift-kube-apiserver-operator");
     let told = events.list(&ListParams::default()).await.unwrap();
@@ -138,7 +138,7 @@ async fn components_of_another_operator_are_not_written() {
     let made = "issue openshift-kube-apiserver/aggregator-client: secret doesn't exist".to_owned();
     assert!(written.contains(&made), "{written:?}");
     let after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
-    assert!(!after.conditions.iter().any(|it| it.type_ == STANDS_BACK));
+    assert!(!after.conditions.iter().any(|it| it.type_ == NOT_MANAGED));
 }
 
 #[tokio::test]

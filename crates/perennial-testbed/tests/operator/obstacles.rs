@@ -154,7 +154,7 @@ async fn a_write_that_a_real_server_rejects_delays_only_its_dependents() {
     ] {
         assert_eq!(failed.iter().filter(|it| **it == object).count(), 1, "{object} in {failed:?}");
     }
-    assert_eq!(passed.observation.troubles, []);
+    assert_eq!(passed.observation.problems, []);
     only_dependants_wait(&passed);
     nothing_is_broken(&passed);
     for (namespace, name) in
@@ -219,7 +219,7 @@ async fn an_unreadable_source_does_not_count_as_missing() {
     for path in ["/nodes", "/networks/", "/infrastructures/", "/featuregates/"] {
         let way = cluster.way(move |_, it| it.contains(path).then_some(FORBIDDEN));
         let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
-        assert!(observation.troubles.iter().any(|it| it.text.contains("a fault of the test")), "{path}");
+        assert!(observation.problems.iter().any(|it| it.text.contains("a fault of the test")), "{path}");
     }
 }
 
@@ -274,8 +274,8 @@ async fn a_failing_server_is_retried_twice_per_pass() {
         cluster.way(move |method, asked| {
             let is_it = method == Method::POST && asked == path;
             let number = if is_it { count.fetch_add(1, Ordering::Relaxed) } else { usize::MAX };
-            let trouble = (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
-            (is_it && (number < 2 || lasts)).then_some(trouble)
+            let problem = (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+            (is_it && (number < 2 || lasts)).then_some(problem)
         })
     };
     let passed = cluster.keeper_through(way(true)).pass(&[]).await.unwrap();

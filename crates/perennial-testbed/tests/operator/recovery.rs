@@ -195,7 +195,7 @@ async fn an_unneeded_staged_key_is_deleted_within_minutes() {
         let began = cluster.now();
         cluster.set_now(began + SignedDuration::from_mins(minute));
         let passed = keeper.pass(&[]).await.unwrap();
-        assert_eq!(passed.observation.troubles, [], "nothing is wrong");
+        assert_eq!(passed.observation.problems, [], "nothing is wrong");
         assert_eq!(is_there().await, expected, "after {minute} minutes");
         cluster.set_now(began);
     }

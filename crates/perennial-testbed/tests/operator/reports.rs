@@ -153,7 +153,7 @@ async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim 
         snapshot: &observation.snapshot,
         report: &report,
         failed: &[],
-        troubles: &observation.troubles,
+        problems: &observation.problems,
         services: &Services::default(),
         stale_pods: None,
         rotation_base: None,

@@ -61,7 +61,7 @@ async fn set_service_network(cluster: &Cluster, ranges: Value) {
 async fn service_network(cluster: &Cluster) {
     set_service_network(cluster, json!([])).await;
     while_it_runs(cluster, async || {
-        let message = becomes(cluster, "Degraded", "True", "CertificateTrouble").await;
+        let message = becomes(cluster, "Degraded", "True", "CertificateProblem").await;
         assert!(message.contains("openshift-kube-apiserver/service-network-serving-certkey"), "{message}");
         becomes(cluster, "CertRotation_ServiceNetworkServingSigner_Degraded", "True", "RotationError").await;
         // No other certificate waits.

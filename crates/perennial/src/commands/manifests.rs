@@ -99,8 +99,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<()> {
 
 /// Returns the components in `--controllers`, or all managed components.
 fn chosen(controllers: &[String]) -> Vec<Component> {
-    let is_kept = |it: &Component| controllers.is_empty() || controllers.iter().any(|kept| kept == it.owner());
-    Component::kept().filter(is_kept).collect()
+    let is_managed = |it: &Component| controllers.is_empty() || controllers.iter().any(|kept| kept == it.owner());
+    Component::managed().filter(is_managed).collect()
 }
 
 /// Returns the default namespace of the service account and the Lease: the namespace of the operator of the first component.

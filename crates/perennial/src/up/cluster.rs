@@ -162,7 +162,7 @@ fn namespaces(catalog: &Catalog) -> BTreeSet<&'static str> {
         let copies = bundle.copies.iter().map(|copy| copy.object);
         homes.into_iter().map(|place| place.object).chain(copies).map(|object| object.namespace)
     });
-    let of_operators = Component::kept().filter_map(Component::operator_namespace);
+    let of_operators = Component::managed().filter_map(Component::operator_namespace);
     // A placeholder stands for the namespaces of Services, which users create.
     let ours = of_rows.chain(of_bundles).chain(of_operators).filter(|name| !name.contains('<'));
     ["default", "kube-system", "kube-public", "kube-node-lease"].into_iter().chain(ours).collect()

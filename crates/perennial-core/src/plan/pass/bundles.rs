@@ -246,7 +246,7 @@ impl Pass<'_, '_> {
                 BundleInput::History(row) => {
                     if let Ok((_, state)) = self.signer(row) {
                         current.push(state.certificate.id.clone());
-                        current.extend(state.bridged.iter().cloned());
+                        current.extend(state.earlier_cross_signed.iter().cloned());
                     }
                 }
                 BundleInput::Bundle(id) | BundleInput::First(id) => {

@@ -111,17 +111,17 @@ impl<'c> Pass<'_, 'c> {
         // Other certificates in the chains of non-Service rows are left to their writers, as OpenShift's operators do.
         let is_for_service = row.annotations == Annotations::ServiceServing;
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
-        let bridges: Vec<&CertificateId> = signer_state.bridges.iter().filter(is_alive).collect();
-        let missing = match bridges.as_slice() {
+        let alive: Vec<&CertificateId> = signer_state.cross_signed_by_earlier.iter().filter(is_alive).collect();
+        let missing = match alive.as_slice() {
             // If no cross-certificate is needed, the chain contains the signer.
             [] => usize::from(is_for_service && state.chain.is_empty()),
-            bridges => bridges.iter().filter(|id| !state.chain.contains(id)).count(),
+            alive => alive.iter().filter(|id| !state.chain.contains(id)).count(),
         };
         let homes = self.bundles_with(wired.row.id);
         let trusted = homes.iter().filter_map(|home| self.draft.bundle(home).present()).flat_map(|it| &it.members);
         let known: BTreeSet<&CertificateId> = [&signer_state.certificate.id]
             .into_iter()
-            .chain(signer_state.bridges.iter().chain(&signer_state.bridged))
+            .chain(signer_state.cross_signed_by_earlier.iter().chain(&signer_state.earlier_cross_signed))
             .chain(signer_state.superseded.iter().map(|past| &past.certificate))
             .chain(trusted)
             .collect();

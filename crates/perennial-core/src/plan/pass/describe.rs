@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::Pass;
 use crate::catalog::{BundleInput, Instance, Row, Signer, SubjectRule, Succession};
 use crate::issuance::{Circumstances, Issuance, IssuanceError};
-use crate::plan::step::{Bridge, Issue};
+use crate::plan::step::{CrossCertificate, Issue};
 use crate::plan::versions::after;
 use crate::policy::Usage;
 use crate::rules::{Reason, Waiting};
@@ -33,7 +33,8 @@ impl Pass<'_, '_> {
         let old = self.draft.secret(slot).present();
         let id = CertificateId(format!("{}@{}", slot.object_text(), self.now()).into());
         let subject = subject(row, old, &mut spec, &id);
-        let (bridges, bridged, kept_bridges) = self.bridges(row, old, &id, spec.validity);
+        let (cross_signed_by_earlier, earlier_cross_signed, remaining_cross_certificates) =
+            self.cross_certificates(row, old, &id, spec.validity);
         // Any issue also fulfils a requested rotation.
         let forced = self.snapshot().forced(row, slot).map(str::to_owned);
         let requested = self.snapshot().requested(row).map(str::to_owned);
@@ -48,9 +49,9 @@ impl Pass<'_, '_> {
             signer: signer.map(|(slot, state)| (slot, state.certificate.id.clone())),
             id,
             subject,
-            bridges,
-            bridged,
-            kept_bridges,
+            cross_signed_by_earlier,
+            earlier_cross_signed,
+            remaining_cross_certificates,
             forced,
             requested,
             lag_override: signer_state.and_then(|signer| self.leaf_lag_override(row, old, signer)),
@@ -95,13 +96,13 @@ impl Pass<'_, '_> {
     }
 
     /// Returns the cross-certificates of a signer that replaces another.
-    fn bridges(
+    fn cross_certificates(
         &self,
         row: &Row,
         old: Option<&SecretState>,
         id: &CertificateId,
         life: Validity,
-    ) -> (Vec<Bridge>, Vec<Bridge>, Vec<CertificateId>) {
+    ) -> (Vec<CrossCertificate>, Vec<CrossCertificate>, Vec<CertificateId>) {
         let nothing = (Vec::new(), Vec::new(), Vec::new());
         if !row.cross_signed {
             return nothing;
@@ -120,24 +121,25 @@ impl Pass<'_, '_> {
             Succession::RefreshBefore(left) => left.scaled(scale),
             _ => SignedDuration::ZERO,
         };
-        let new_by_old = Bridge {
+        let new_by_old = CrossCertificate {
             id: CertificateId(format!("{id} by {}", previous.id).into()),
             of: id.clone(),
             by: previous.id.clone(),
             validity: Validity { not_before, not_after: life.not_after.min(previous.validity.not_after) },
         };
         let trusted_until = previous.validity.not_after.max(after(now, overlap)).min(life.not_after);
-        let old_by_new = Bridge {
+        let old_by_new = CrossCertificate {
             id: CertificateId(format!("{} by {id}", previous.id).into()),
             of: previous.id.clone(),
             by: id.clone(),
             validity: Validity { not_before: life.not_before, not_after: trusted_until },
         };
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(now));
-        let kept = old.into_iter().flat_map(|old| &old.bridges).filter(is_alive).cloned().collect();
+        let kept = old.into_iter().flat_map(|old| &old.cross_signed_by_earlier).filter(is_alive).cloned().collect();
         // The new signer does not vouch for a distrusted one; the distrusted one may vouch for the new one.
-        let bridged = if self.distrusted(&previous.subject).is_some() { Vec::new() } else { vec![old_by_new] };
-        (if has_key { vec![new_by_old] } else { Vec::new() }, bridged, kept)
+        let earlier_cross_signed =
+            if self.distrusted(&previous.subject).is_some() { Vec::new() } else { vec![old_by_new] };
+        (if has_key { vec![new_by_old] } else { Vec::new() }, earlier_cross_signed, kept)
     }
 
     /// Returns the chain that a server sends after the certificate.
@@ -148,7 +150,7 @@ impl Pass<'_, '_> {
     fn chain(&self, row: &Row, signer: &SecretState) -> Vec<CertificateId> {
         let names_signer = row.usage.serves() && row.usage != Usage::Peer || row.usage == Usage::Signer;
         let is_alive = |id: &&CertificateId| self.draft.get(id).is_some_and(|it| it.is_valid_at(self.now()));
-        let mut chain: Vec<CertificateId> = signer.bridges.iter().filter(is_alive).cloned().collect();
+        let mut chain: Vec<CertificateId> = signer.cross_signed_by_earlier.iter().filter(is_alive).cloned().collect();
         let Some(last) = chain.last().and_then(|id| self.draft.get(id)) else {
             return if names_signer { vec![signer.certificate.id.clone()] } else { Vec::new() };
         };

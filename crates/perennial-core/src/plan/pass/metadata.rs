@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Pass;
 use crate::catalog::{Component, Span};
 use crate::description::Description;
-use crate::plan::step::{Action, Kept, Kind, Step};
+use crate::plan::step::{Action, Described, Kind, Step};
 use crate::plan::versions::after;
 use crate::rules::Waiting;
 use crate::snapshot::{Mode, Slot};
@@ -15,8 +15,8 @@ const MOST_DESCRIPTIONS: usize = 3;
 const DESCRIPTIONS_WINDOW: Span = Span::minutes(60);
 
 fn described(slot: &Slot, kind: Kind, is_replaced: bool) -> Step {
-    let kept = Kept { slot: slot.clone(), kind, is_replaced };
-    Step::new(slot.object_text(), Action::Describe(kept), BTreeSet::new())
+    let described = Described { slot: slot.clone(), kind, is_replaced };
+    Step::new(slot.object_text(), Action::Describe(described), BTreeSet::new())
 }
 
 impl Pass<'_, '_> {
@@ -48,7 +48,7 @@ impl Pass<'_, '_> {
         }
         for slot in self.snapshot().undescribed.iter().filter(|slot| is_meant(slot)) {
             let object = slot.object_text();
-            let Some((name, component)) = self.kept_in(slot) else { continue };
+            let Some((name, component)) = self.managed_in(slot) else { continue };
             let kind = if self.wiring.bundle_in(slot).is_some() { Kind::ConfigMap } else { Kind::Secret };
             if self.is_written(object) || self.is_left_alone(name, component) || self.snapshot().mistyped.contains(slot)
             {
@@ -91,13 +91,13 @@ impl Pass<'_, '_> {
             }
             Action::CopyBundle(item) => of_bundle(&item.to),
             Action::CopySecret(items) => items.first().map(|item| of_secret(&item.to)).unwrap_or_default(),
-            Action::Describe(Kept { slot, kind: Kind::Secret, .. }) => of_secret(slot),
-            Action::Describe(Kept { slot, kind: Kind::ConfigMap, .. }) => of_bundle(slot),
+            Action::Describe(Described { slot, kind: Kind::Secret, .. }) => of_secret(slot),
+            Action::Describe(Described { slot, kind: Kind::ConfigMap, .. }) => of_bundle(slot),
         }
     }
 
     /// Returns the row or bundle that has its content or a copy in a place.
-    fn kept_in(&self, slot: &Slot) -> Option<(&'static str, Component)> {
+    fn managed_in(&self, slot: &Slot) -> Option<(&'static str, Component)> {
         let bundle = self.wiring.bundle_in(slot).map(|wired| (wired.bundle.id, wired.bundle.component));
         let place = || self.wiring.place(slot, self.snapshot());
         bundle.or_else(|| place().map(|place| (place.row.id, place.row.component)))

@@ -37,20 +37,20 @@ fn a_rotation_issues_a_cross_certificate_each_way_and_keeps_the_subject() {
     assert_eq!(issue.spec.subject, SubjectSpec::Kept(old.subject.clone().unwrap()));
     assert_eq!(issue.subject.name, old.certificate.subject.name);
     assert_ne!(issue.subject.key, old.certificate.subject.key);
-    let [bridge] = issue.bridges.as_slice() else { panic!("{issue:?}") };
-    assert_eq!((&bridge.of, &bridge.by), (&issue.id, &old.certificate.id));
-    assert_eq!(bridge.validity.not_after, old.certificate.validity.not_after);
-    let [bridged] = issue.bridged.as_slice() else { panic!("{issue:?}") };
-    assert_eq!((&bridged.of, &bridged.by), (&old.certificate.id, &issue.id));
+    let [cross] = issue.cross_signed_by_earlier.as_slice() else { panic!("{issue:?}") };
+    assert_eq!((&cross.of, &cross.by), (&issue.id, &old.certificate.id));
+    assert_eq!(cross.validity.not_after, old.certificate.validity.not_after);
+    let [earlier_cross_signed] = issue.earlier_cross_signed.as_slice() else { panic!("{issue:?}") };
+    assert_eq!((&earlier_cross_signed.of, &earlier_cross_signed.by), (&old.certificate.id, &issue.id));
     // Consumers have 395 days from now on. The cross-certificate expires with the new signer at the latest.
-    assert_eq!(days(&bridged.validity.not_after.to_string()), "day 790");
-    assert!(bridged.validity.not_after <= issue.spec.validity.not_after);
+    assert_eq!(days(&earlier_cross_signed.validity.not_after.to_string()), "day 790");
+    assert!(earlier_cross_signed.validity.not_after <= issue.spec.validity.not_after);
     cluster.settle();
-    for bridge in [bridge, bridged] {
-        assert_eq!(cluster.snapshot.certificates.get(&bridge.id).unwrap().validity, bridge.validity);
+    for cross in [cross, earlier_cross_signed] {
+        assert_eq!(cluster.snapshot.certificates.get(&cross.id).unwrap().validity, cross.validity);
     }
     let members = &cluster.bundle(BUNDLE).members;
-    assert!(members.contains(&cluster.secret(SIGNER).certificate.id) && members.contains(&bridged.id));
+    assert!(members.contains(&cluster.secret(SIGNER).certificate.id) && members.contains(&earlier_cross_signed.id));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn leaves_follow_a_new_ca_at_once_because_old_bundles_accept_its_cross_certifica
         assert_eq!(issue.reason, Reason::SignerChanged);
         let signer = issue_of(&report.steps, SIGNER).unwrap();
         // The chain contains the old root, but not the new one: OpenSSL stops its search at a signer in the chain.
-        assert_eq!(issue.chain, [signer.bridges[0].id.clone(), old.clone()]);
+        assert_eq!(issue.chain, [signer.cross_signed_by_earlier[0].id.clone(), old.clone()]);
     }
     cluster.settle();
     assert_eq!(cluster.broken(), Vec::<String>::new());
@@ -119,7 +119,7 @@ fn two_forced_rotations_in_a_row_break_no_edge() {
             cluster.pass_to(cluster.now() + apart);
         }
         // The cross-certificate of the first rotation is still served: clients may hold earlier bundles for a year.
-        assert_eq!(cluster.secret(SIGNER).bridges.len(), 2);
+        assert_eq!(cluster.secret(SIGNER).cross_signed_by_earlier.len(), 2);
         cluster.go_to(day(430));
         assert_eq!(cluster.broken(), Vec::<String>::new());
         assert_eq!(cluster.ended, Vec::<String>::new());
@@ -135,11 +135,14 @@ fn a_lost_key_signs_no_cross_certificate() {
         cluster.set_secret(SIGNER, found);
         let report = cluster.plan();
         let issue = issue_of(&report.steps, SIGNER).unwrap();
-        assert_eq!(issue.bridges, []);
+        assert_eq!(issue.cross_signed_by_earlier, []);
         let told = rotation(&cluster, issue).unwrap();
         assert_eq!((told.previous_until, told.restart_before), (None, None));
-        assert_eq!(told.bridged_until, old.validity.not_after);
-        assert_eq!(issue.bridged.iter().map(|it| (&it.of, &it.by)).collect::<Vec<_>>(), [(&old.id, &issue.id)]);
+        assert_eq!(told.cross_signed_until, old.validity.not_after);
+        assert_eq!(
+            issue.earlier_cross_signed.iter().map(|it| (&it.of, &it.by)).collect::<Vec<_>>(),
+            [(&old.id, &issue.id)]
+        );
         // Consumers that have not reloaded the bundle would reject leaves of the new CA.
         assert_eq!(issues(&report.steps).len(), 1, "{}", text(&report));
         cluster.go_to(day(300));
@@ -165,15 +168,15 @@ fn the_new_ca_does_not_cross_sign_a_foreign_ca_in_the_bundle() {
     cluster.settle();
     assert!(cluster.bundle(BUNDLE).members.contains(&id), "a client may need it");
     cluster.delete_secret(SIGNER);
-    let bridged = |cluster: &Cluster<'_>| -> Vec<CertificateId> {
+    let earlier_cross_signed = |cluster: &Cluster<'_>| -> Vec<CertificateId> {
         let report = cluster.plan();
-        issue_of(&report.steps, SIGNER).unwrap().bridged.iter().map(|it| it.of.clone()).collect()
+        issue_of(&report.steps, SIGNER).unwrap().earlier_cross_signed.iter().map(|it| it.of.clone()).collect()
     };
-    assert_eq!(bridged(&cluster), std::slice::from_ref(&old.id));
+    assert_eq!(earlier_cross_signed(&cluster), std::slice::from_ref(&old.id));
     // Without Services whose certificates show the signer, the signer's name decides.
     cluster.snapshot.secrets.retain(|slot, _| !slot.object_text().starts_with("shop/"));
     cluster.snapshot.services.found_mut().clear();
-    assert_eq!(bridged(&cluster), std::slice::from_ref(&old.id));
+    assert_eq!(earlier_cross_signed(&cluster), std::slice::from_ref(&old.id));
 }
 
 #[test]
@@ -195,9 +198,11 @@ fn a_late_rotation_leaves_consumers_the_whole_overlap() {
     let mut cluster = settled();
     cluster.pass_to(day(700));
     let report = cluster.plan();
-    let [bridged] = issue_of(&report.steps, SIGNER).unwrap().bridged.as_slice() else { panic!("{}", text(&report)) };
+    let [earlier_cross_signed] = issue_of(&report.steps, SIGNER).unwrap().earlier_cross_signed.as_slice() else {
+        panic!("{}", text(&report))
+    };
     // The earlier CA expires on day 790: too early for clients that reload the bundle once a year.
-    assert_eq!(days(&bridged.validity.not_after.to_string()), "day 1095");
+    assert_eq!(days(&earlier_cross_signed.validity.not_after.to_string()), "day 1095");
 }
 
 #[test]
@@ -214,7 +219,7 @@ fn a_copy_is_proved_and_written_with_the_cross_certificate() {
     let copy = cluster.secret("openshift-kube-controller-manager/kube-controller-manager-client-cert-key");
     let signer = cluster.secret("openshift-kube-apiserver-operator/kube-control-plane-signer");
     assert_eq!(home.certificate.signed_by.as_ref(), Some(&signer.certificate.subject));
-    assert_eq!((&copy.certificate.id, &copy.chain), (&home.certificate.id, &signer.bridges));
+    assert_eq!((&copy.certificate.id, &copy.chain), (&home.certificate.id, &signer.cross_signed_by_earlier));
 }
 
 #[test]
@@ -236,7 +241,7 @@ fn an_adopted_ca_with_twelve_months_of_validity_is_rotated_at_once() {
     // The report names the clients that do not reload in time.
     let told = rotation(&cluster, issue).unwrap();
     assert_eq!((told.previous_until, told.restart_before), (Some(ends), told.previous_until));
-    assert_eq!(days(&told.bridged_until.to_string()), "day 405");
+    assert_eq!(days(&told.cross_signed_until.to_string()), "day 405");
     // With one second more than needed, the report names none.
     let mut cluster = settled();
     let mut state = cluster.secret(SIGNER).clone();
@@ -335,7 +340,7 @@ fn in_an_emergency_services_follow_at_once_and_again_at_half_of_the_cas_validity
         // The CA stays trusted until it expires, unless it is distrusted.
         let told = rotation(&cluster, issue_of(&report.steps, SIGNER).unwrap()).unwrap();
         assert_eq!(told.previous_until, Some(cluster.now() + life));
-        assert_eq!(told.bridged_until, old.validity.not_after);
+        assert_eq!(told.cross_signed_until, old.validity.not_after);
         cluster.settle();
         assert_eq!(cluster.secret(SIGNER).certificate.validity.not_after, cluster.now() + life);
         // A Service that lost its Secret gets another certificate at any time.

@@ -43,7 +43,7 @@ fn a_ca_that_cross_signed_a_distrusted_one_is_removed_too_and_broken_edges_are_r
     distrust(&mut cluster, &old);
     let report = cluster.plan();
     assert_eq!(issues(&report.steps).len(), 3, "{}", text(&report));
-    assert_eq!(issue_of(&report.steps, SIGNER).unwrap().bridged, []);
+    assert_eq!(issue_of(&report.steps, SIGNER).unwrap().earlier_cross_signed, []);
     // Clients with the new bundle reject servers that still present a leaf of either CA.
     let mut lost = std::collections::BTreeSet::new();
     for step in cluster.settle() {
@@ -67,7 +67,7 @@ fn a_distrusted_current_ca_is_replaced_first_and_removed_when_no_leaf_by_it_is_p
     let signer = issue_of(&report.steps, SIGNER).unwrap_or_else(|| panic!("{}", text(&report)));
     assert!(matches!(signer.reason, Reason::Distrusted { .. }));
     // The new CA signs no cross-certificate; the old CA signs one for the new CA.
-    assert_eq!((signer.bridged.len(), signer.bridges.len()), (0, 1));
+    assert_eq!((signer.earlier_cross_signed.len(), signer.cross_signed_by_earlier.len()), (0, 1));
     assert_eq!(issues(&report.steps).len(), 3, "{}", text(&report));
     // The CA stays in the bundle until all its leaves are re-issued.
     let publications = report.steps.iter().filter_map(|step| match &step.action {

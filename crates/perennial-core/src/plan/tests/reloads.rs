@@ -32,7 +32,7 @@ fn complaints(cluster: &Cluster<'_>) -> Vec<String> {
         snapshot: &cluster.snapshot,
         report: &report,
         failed: &[],
-        troubles: &[],
+        problems: &[],
         services: &Services::default(),
         stale_pods: None,
         rotation_base: None,

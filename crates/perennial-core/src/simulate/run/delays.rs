@@ -154,7 +154,7 @@ impl Run<'_, '_> {
             connects: row.usage.connects(),
             hosts: hosts.to_vec(),
         };
-        let chain = signer.bridges.iter().filter_map(|id| self.snapshot.certificates.get(id)).cloned();
+        let chain = signer.cross_signed_by_earlier.iter().filter_map(|id| self.snapshot.certificates.get(id)).cloned();
         [Arc::new(leaf)].into_iter().chain(chain).collect()
     }
 
@@ -194,7 +194,7 @@ impl Run<'_, '_> {
             snapshot: &self.snapshot,
             report: &report,
             failed: &[],
-            troubles: &[],
+            problems: &[],
             services: &self.counted_services(&report.waiting),
             stale_pods: None,
             rotation_base: None,

@@ -177,7 +177,7 @@ fn two_forced_rotations_with_one_generation_of_cross_certificates_are_detected()
         let mut forgotten = Vec::new();
         for step in &mut report.steps {
             if let Action::Issue(issue) = &mut step.action {
-                forgotten.append(&mut issue.kept_bridges);
+                forgotten.append(&mut issue.remaining_cross_certificates);
                 issue.chain.retain(|id| !forgotten.contains(id));
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use perennial_core::policy::Usage;
-use perennial_operator::status::STANDS_BACK;
+use perennial_operator::status::NOT_MANAGED;
 use perennial_x509::{Certificate, read_certificates};
 
 use super::lab::{Ca, DAY, Handshakes, Lab, MINIMUM, NAMESPACE, SECOND};
@@ -82,7 +82,7 @@ async fn a_ca_of_the_original_operator_is_adopted(lab: &Lab, key: Key) {
     assert_eq!(lab.pass().await.len(), 3);
     let next = lab.ca().await;
     assert_eq!(next.certificate().facts().subject.der(), original.new.facts().subject.der());
-    let up = next.bridges[0].facts();
+    let up = next.cross_signed_by_earlier[0].facts();
     assert_eq!(up.authority_key_id, original.new.facts().subject_key_id, "as it was found");
     assert_eq!(next.bundle[1].facts().subject_key_id, original.new.facts().subject_key_id);
     let (next_client, next_server) = (lab.bundle().await, next.serves(lab.now()));
@@ -104,7 +104,7 @@ async fn clients_from_before_the_original_operators_rotation_are_accepted_after_
     lab.request("a rehearsal").await;
     assert_eq!(lab.pass().await.len(), 3);
     let next = lab.ca().await;
-    assert_eq!(next.bridges.len(), 2, "to each of the two before");
+    assert_eq!(next.cross_signed_by_earlier.len(), 2, "to each of the two before");
     let next_server = next.serves(lab.now());
     let mut handshakes = Handshakes::default();
     for at in [lab.now(), ends(&original.old) - SECOND] {
@@ -164,12 +164,12 @@ async fn a_ca_with_twelve_months_of_validity_is_rotated_at_once_and_pods_must_re
     let told = lab.told("ServiceCARotated").await;
     let [(type_, text)] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(type_, "Normal");
-    let (ends, bridged) = (ends(&theirs.certificate), lab.now() + MINIMUM);
+    let (ends, cross_signed_until) = (ends(&theirs.certificate), lab.now() + MINIMUM);
     assert_eq!(
         text,
         &format!(
             "Rotating service CA due to its remaining validity being less than the minimum. The previous CA will be trusted until {ends}, \
-             and until {bridged} by clients that have the new bundle. Before {ends}, every pod that uses the service CA must restart \
+             and until {cross_signed_until} by clients that have the new bundle. Before {ends}, every pod that uses the service CA must restart \
              once; a cluster upgrade may come too late. `perennial consumers service-ca` lists them."
         )
     );
@@ -190,7 +190,7 @@ async fn left_alone(lab: &Lab) -> Ca {
         assert_eq!((lab.pass().await, lab.versions().await), (vec![], before.clone()));
         lab.wait(SignedDuration::from_mins(1));
     }
-    let (status, message) = lab.condition(STANDS_BACK).await;
+    let (status, message) = lab.condition(NOT_MANAGED).await;
     assert_eq!(status, "True");
     assert!(message.starts_with("service-ca-operator is writing ") && message.contains(NAMESPACE), "{message}");
     lab.ca().await

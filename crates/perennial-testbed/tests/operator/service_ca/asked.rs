@@ -10,7 +10,7 @@ use kube_client::api::{DeleteParams, ListParams, Patch, PatchParams};
 use perennial_api::annotations::{FORCE, FORCED};
 use perennial_api::config::ClusterOperator;
 use perennial_api::operator::ServiceCA;
-use perennial_operator::status::STANDS_BACK;
+use perennial_operator::status::NOT_MANAGED;
 use serde_json::json;
 
 use super::lab::{DAY, Handshakes, Lab, MINIMUM, NAMESPACE, REASON, SECOND, SECRET};
@@ -62,7 +62,7 @@ async fn a_requested_and_a_due_rotation_are_one_rotation(lab: &Lab) {
     lab.request("both").await;
     assert_eq!(lab.pass().await.len(), 3);
     let rotated = lab.ca().await;
-    assert_eq!((rotated.annotation(REASON), rotated.bridges.len()), (Some("both"), 1));
+    assert_eq!((rotated.annotation(REASON), rotated.cross_signed_by_earlier.len()), (Some("both"), 1));
     assert_eq!(lab.pass().await, Vec::<String>::new());
     let told = lab.told("ServiceCARotated").await;
     assert!(
@@ -347,7 +347,7 @@ async fn an_unmanaged_service_ca_is_not_written(lab: &Lab) {
     for state in ["Unmanaged", "Removed"] {
         lab.configure(json!({"managementState": state})).await;
         assert_eq!((lab.pass().await, lab.versions().await), (vec![], before.clone()), "{state}");
-        let (status, message) = lab.condition(STANDS_BACK).await;
+        let (status, message) = lab.condition(NOT_MANAGED).await;
         assert_eq!(status, "True");
         assert!(message.contains(&format!("ServiceCA cluster: spec.managementState is {state:?}")), "{message}");
         assert_eq!(lab.condition("Degraded").await.0, "False");
@@ -357,7 +357,7 @@ async fn an_unmanaged_service_ca_is_not_written(lab: &Lab) {
         lab.cluster.set_now(lab.ca().await.ends() - DAY);
         assert_eq!(lab.pass().await.len(), 3);
         let operator = Api::<ClusterOperator>::all(lab.cluster.client.clone()).get("service-ca").await.unwrap();
-        assert!(!operator.status.unwrap().conditions.iter().any(|it| it.type_ == STANDS_BACK));
+        assert!(!operator.status.unwrap().conditions.iter().any(|it| it.type_ == NOT_MANAGED));
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Ca {
     /// `ca-bundle.crt`
     pub(super) bundle: Vec<Certificate>,
     /// `intermediate-ca.crt`, and where that leads
-    pub(super) bridges: Vec<Certificate>,
+    pub(super) cross_signed_by_earlier: Vec<Certificate>,
 }
 
 impl Lab {
@@ -68,7 +68,7 @@ impl Lab {
     }
 
     fn new(mut cluster: Cluster, client: Client) -> Lab {
-        let others = Component::kept().filter(|it| *it != Component::ServiceCa);
+        let others = Component::managed().filter(|it| *it != Component::ServiceCa);
         cluster.view.settings.left_alone.extend(others.map(|it| it.owner().to_owned()));
         Lab { cluster, client }
     }
@@ -111,10 +111,10 @@ impl Lab {
         let data = secret.data.clone().unwrap();
         assert_eq!(read_certificates(&data["tls.crt"].0).unwrap().len(), 1, "the CA and nothing beside it");
         let read = |key: &str| data.get(key).map(|pem| read_certificates(&pem.0).unwrap()).unwrap_or_default();
-        let (bundle, bridge) = (read("ca-bundle.crt"), read("intermediate-ca.crt"));
-        assert!(bridge.len() <= 1, "the original operator takes one");
-        let bridges = [bridge, read("earlier-intermediate-ca.crt")].concat();
-        Ca { signer: Minted::read(&data), bundle, bridges, secret }
+        let (bundle, cross) = (read("ca-bundle.crt"), read("intermediate-ca.crt"));
+        assert!(cross.len() <= 1, "the original operator takes one");
+        let cross_signed_by_earlier = [cross, read("earlier-intermediate-ca.crt")].concat();
+        Ca { signer: Minted::read(&data), bundle, cross_signed_by_earlier, secret }
     }
 
     /// Returns the content of `signing-cabundle`, and checks that its copy is the same.
@@ -220,7 +220,11 @@ impl Ca {
     pub(super) fn serves(&self, now: Timestamp) -> Vec<Certificate> {
         let leaf = self.signer.issue(Usage::Serving, NAME, now, now.duration_until(self.ends())).certificate;
         assert_eq!(leaf.facts().authority_key_id, self.certificate().facts().subject_key_id);
-        let beside = if self.bridges.is_empty() { vec![self.certificate().clone()] } else { self.bridges.clone() };
+        let beside = if self.cross_signed_by_earlier.is_empty() {
+            vec![self.certificate().clone()]
+        } else {
+            self.cross_signed_by_earlier.clone()
+        };
         [vec![leaf], beside].concat()
     }
 }

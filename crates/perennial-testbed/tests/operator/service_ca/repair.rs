@@ -37,7 +37,7 @@ async fn a_rotation_recovers_from_each_fault_at_each_write() {
             let written = lab.pass().await;
             assert!(fault == Fault::Kills || written.is_empty(), "{what}: {written:?}");
             let new = lab.ca().await;
-            assert_eq!((new.annotation(REASON), new.bridges.len()), (Some("a rehearsal"), 1), "{what}");
+            assert_eq!((new.annotation(REASON), new.cross_signed_by_earlier.len()), (Some("a rehearsal"), 1), "{what}");
             assert!(
                 new.certificate() == between.certificate() || unlucky == 1 && fault != Fault::AnswerIsLost,
                 "{what}"
@@ -89,7 +89,7 @@ async fn an_edited_bundle_is_corrected(lab: &Lab) {
         for wrong in [
             String::new(),
             "nonsense".to_owned(),
-            // Without the new one, and without the bridge of the old one.
+            // Without the new one, and without the cross-certificate of the old one.
             text(&[old]),
             format!("{}nonsense\n", text(&[&ca.bundle[1], &ca.bundle[0], old])),
         ] {
@@ -119,7 +119,7 @@ async fn after_a_deleted_key_the_old_ca_stays_trusted(lab: &Lab) {
     let new = lab.ca().await;
     assert_ne!(new.certificate().facts().public_key, old.certificate().facts().public_key);
     // The old key is lost, so it cannot sign the new CA. The new CA signs the old one.
-    assert_eq!((new.bridges.len(), new.bundle.len()), (0, 2));
+    assert_eq!((new.cross_signed_by_earlier.len(), new.bundle.len()), (0, 2));
     let [_, old_by_new] = new.bundle.as_slice() else { panic!("{:?}", new.bundle) };
     assert_eq!(old_by_new.facts().public_key, old.certificate().facts().public_key);
     let (new_client, new_server) = (lab.bundle().await, new.serves(lab.now()));

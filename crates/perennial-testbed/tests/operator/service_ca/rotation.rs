@@ -87,15 +87,15 @@ async fn the_service_ca_rotates_once_below_its_minimum_validity(lab: &Lab) {
     // The new one first, then the old one by the new one.
     let [first, old_by_new] = new.bundle.as_slice() else { panic!("{:?}", new.bundle) };
     assert_eq!(first, new.certificate());
-    let [new_by_old] = new.bridges.as_slice() else { panic!("{:?}", new.bridges) };
+    let [new_by_old] = new.cross_signed_by_earlier.as_slice() else { panic!("{:?}", new.cross_signed_by_earlier) };
     let (down, up) = (old_by_new.facts(), new_by_old.facts());
     assert_eq!((&down.public_key, &up.public_key), (&before.public_key, &after.public_key));
     assert_eq!((&down.subject_key_id, &down.authority_key_id), (&before.subject_key_id, &after.subject_key_id));
     assert_eq!((&up.subject_key_id, &up.authority_key_id), (&after.subject_key_id, &before.subject_key_id));
     assert_eq!(down.validity.not_after, lab.now() + MINIMUM, "the old one for at least the minimum");
     assert_eq!(up.validity.not_after, old.ends());
-    for bridge in [down, up] {
-        assert_eq!((bridge.subject.der(), bridge.issuer.der()), (before.subject.der(), before.subject.der()));
+    for cross in [down, up] {
+        assert_eq!((cross.subject.der(), cross.issuer.der()), (before.subject.der(), before.subject.der()));
     }
     let serials: BTreeSet<&String> = [before, after, down, up].into_iter().map(|it| &it.serial).collect();
     assert_eq!(serials.len(), 4, "some clients know certificates by issuer and serial");

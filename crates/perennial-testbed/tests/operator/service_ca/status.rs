@@ -66,11 +66,11 @@ async fn the_resource_reports_the_state_of_the_ca(lab: Lab) {
     assert_eq!(lab.said().await["Degraded"], "True");
     lab.configure(json!({"managementState": "Unmanaged"})).await;
     lab.pass().await;
-    assert_eq!(lab.said().await["PerennialStandsBack"], "True");
+    assert_eq!(lab.said().await["NotManagedByPerennial"], "True");
     lab.configure(json!({"managementState": "Managed"})).await;
     lab.pass().await;
     let said = lab.said().await;
-    assert_eq!((said["Degraded"].as_str(), said.get("PerennialStandsBack")), ("False", None));
+    assert_eq!((said["Degraded"].as_str(), said.get("NotManagedByPerennial")), ("False", None));
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn another_operator_that_manages_the_ca_reports_its_state() {
     lab.say().await;
     let before = lab.resource().get("cluster").await.unwrap();
     lab.pass().await;
-    assert_eq!(lab.condition("PerennialStandsBack").await.0, "True");
+    assert_eq!(lab.condition("NotManagedByPerennial").await.0, "True");
     assert_eq!(lab.resource().get("cluster").await.unwrap(), before);
 }
 
@@ -117,7 +117,7 @@ async fn conditions_of_perennial_are_removed_while_another_operator_manages_the_
     let operator = async || operators.get("service-ca").await.unwrap().status.unwrap();
     let (operator_said, said) = (operator().await, lab.said().await);
     let has = |type_: &str| operator_said.conditions.iter().any(|it| it.type_ == type_);
-    assert!(has("PerennialStandsBack") && has("Available"));
+    assert!(has("NotManagedByPerennial") && has("Available"));
     for type_ in ours {
         assert!(!has(type_) && !said.contains_key(type_), "{type_}");
     }

@@ -7,7 +7,7 @@ use perennial_api::annotations::DISTRUSTED;
 use perennial_core::catalog::ObjectName;
 use perennial_core::injection::{INJECT, KEY};
 use perennial_operator::ask;
-use perennial_operator::status::STANDS_BACK;
+use perennial_operator::status::NOT_MANAGED;
 use perennial_x509::{Certificate, read_certificates, trust};
 use serde_json::json;
 
@@ -55,7 +55,7 @@ async fn services_go_on(lab: Lab) {
         assert_eq!((lab.pass().await, lab.versions().await), (vec![], before));
         assert!(is_by_it(&lab.served(&name).await));
         assert_eq!(lab.given(&name).await, text);
-        let (status, message) = lab.condition(STANDS_BACK).await;
+        let (status, message) = lab.condition(NOT_MANAGED).await;
         assert_eq!(status, "True");
         for part in ["Perennial does not write the CA and its bundles", "Services still get certificates"] {
             assert!(message.contains(part), "{message}");
@@ -110,7 +110,7 @@ async fn services_are_served_while_the_management_state_is_unknown() {
     lab.served("web").await;
     assert_eq!(lab.given("web").await, lab.ca().await.certificate().to_pem());
     assert_eq!(lab.condition("Degraded").await.0, "True");
-    assert_eq!(lab.condition(STANDS_BACK).await.0, "True");
+    assert_eq!(lab.condition(NOT_MANAGED).await.0, "True");
 }
 
 #[tokio::test]

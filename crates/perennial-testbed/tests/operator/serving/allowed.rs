@@ -23,7 +23,7 @@ async fn the_rbac_for_the_service_ca_grants_exactly_what_the_operator_uses() {
     shop.asks("web", "web-tls").await;
     shop.asks("bad", "Bad").await;
     let passed = runner.once().await.unwrap();
-    assert!(passed.failed.is_empty() && passed.observation.troubles.is_empty(), "{:?}", passed.observation.troubles);
+    assert!(passed.failed.is_empty() && passed.observation.problems.is_empty(), "{:?}", passed.observation.problems);
     shop.served("web-tls").await;
     // A rotation updates existing objects, and a running operator watches.
     shop.force("a test").await;

@@ -190,8 +190,8 @@ fn lies(shop: &Shop) -> Vec<(String, Value)> {
         lie(annotations::ISSUES, json!({"tls.crt": [time, time, time, time, time]}).to_string());
         let past = json!({"at": time, "certificates": [der(&leaf), der(&foreign)]});
         lie(annotations::SUPERSEDED, json!({"tls.crt": [past]}).to_string());
-        let hurry = json!({"at": time, "certificates": [der(&foreign)], "hurry": u32::MAX});
-        lie(annotations::SUPERSEDED, json!({"tls.crt": [hurry]}).to_string());
+        let past = json!({"at": time, "certificates": [der(&foreign)], "lagOverride": u32::MAX});
+        lie(annotations::SUPERSEDED, json!({"tls.crt": [past]}).to_string());
     }
     let now_text = now.to_string();
     lie(annotations::ISSUES, json!({"tls.crt": vec![now_text; 5]}).to_string());

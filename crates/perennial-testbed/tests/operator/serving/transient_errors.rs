@@ -124,7 +124,7 @@ async fn a_deleted_namespace_is_no_error(cluster: Cluster) {
         None
     });
     let passed = shop.cluster.runner_through(way).once().await.unwrap();
-    assert!(passed.failed.is_empty() && passed.observation.troubles.is_empty(), "{:?}", passed.observation.troubles);
+    assert!(passed.failed.is_empty() && passed.observation.problems.is_empty(), "{:?}", passed.observation.problems);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "it was tried once");
     assert!(shop.secrets().get_opt("web-tls").await.unwrap().is_none());
     assert_eq!(services.get("web").await.unwrap().metadata.annotations, web.metadata.annotations);

@@ -19,7 +19,7 @@ use crate::read;
 
 /// The part of an observation that decisions about Services use.
 #[derive(Debug)]
-pub struct Base {
+pub struct ServiceCaView {
     pub(super) snapshot: Snapshot,
     pub(super) library: Library,
     /// The number of this view; later views have higher numbers.
@@ -31,9 +31,9 @@ pub struct Base {
     bundles: Vec<Slot>,
 }
 
-impl Base {
+impl ServiceCaView {
     /// Returns the view of the last observation; none if the catalog has no service CA.
-    pub fn of(observation: &Observation, wiring: &Wiring<'_>, number: u64) -> Option<Base> {
+    pub fn of(observation: &Observation, wiring: &Wiring<'_>, number: u64) -> Option<ServiceCaView> {
         let row = wiring.row(service_ca::ROW)?.row;
         let signer = wiring.home(row, &perennial_core::catalog::Instance::Cluster);
         let wired = wiring.bundle(service_ca::BUNDLE)?;
@@ -67,7 +67,7 @@ impl Base {
             }
         }
         let is_ours = service_ca::is_ours(wiring, all);
-        Some(Base { snapshot, library, number, is_ours, signer, bundles })
+        Some(ServiceCaView { snapshot, library, number, is_ours, signer, bundles })
     }
 
     /// The number of this view; later views have higher numbers.
@@ -78,8 +78,8 @@ impl Base {
     /// Returns the objects of the signer and of its bundle, if the operator may write records on them.
     pub(crate) fn recorded_on(&self) -> Option<(ObjectName, ObjectName)> {
         let is_frozen = self.snapshot.is_frozen(service_ca::ROW);
-        let is_kept = self.is_ours() && !is_frozen;
-        Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_kept)
+        let is_managed = self.is_ours() && !is_frozen;
+        Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_managed)
     }
 
     /// True if a distrusted key or a reload is recorded.
@@ -115,17 +115,19 @@ impl Base {
     }
 
     /// True if decisions that use the other view may differ from decisions that use this view.
-    pub(super) fn differs(&self, other: &Base) -> bool {
-        let trusted = |base: &Base| -> Vec<Vec<CertificateId>> {
-            let members = |slot| base.snapshot.bundles.get(slot).and_then(|found| found.present());
+    pub(super) fn differs(&self, other: &ServiceCaView) -> bool {
+        let trusted = |view: &ServiceCaView| -> Vec<Vec<CertificateId>> {
+            let members = |slot| view.snapshot.bundles.get(slot).and_then(|found| found.present());
             self.bundles.iter().map(|slot| members(slot).map(|it| it.members.clone()).unwrap_or_default()).collect()
         };
-        let asked = |base: &Base| {
-            let snapshot = &base.snapshot;
+        let asked = |view: &ServiceCaView| {
+            let snapshot = &view.snapshot;
             let is_frozen = snapshot.is_frozen(service_ca::ROW);
             (snapshot.time_scale(), is_frozen, snapshot.service_ca.present().cloned(), snapshot.distrusted.clone())
         };
-        let signer = |base: &Base| base.signer().map(|it| (it.certificate.id.clone(), it.bridges.clone()));
+        let signer = |view: &ServiceCaView| {
+            view.signer().map(|it| (it.certificate.id.clone(), it.cross_signed_by_earlier.clone()))
+        };
         self.is_ours() != other.is_ours()
             || signer(self) != signer(other)
             || trusted(self) != trusted(other)
@@ -142,7 +144,9 @@ impl Base {
 }
 
 /// Returns the views of a channel, beginning with the current one. The stream skips a missing view.
-pub(crate) fn views(receiver: &watch::Receiver<Option<Arc<Base>>>) -> impl Stream<Item = Arc<Base>> + use<> {
+pub(crate) fn views(
+    receiver: &watch::Receiver<Option<Arc<ServiceCaView>>>,
+) -> impl Stream<Item = Arc<ServiceCaView>> + use<> {
     let mut receiver = receiver.clone();
     receiver.mark_changed();
     stream::unfold(receiver, |mut receiver| async move {
