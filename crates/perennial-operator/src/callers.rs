@@ -185,8 +185,8 @@ mod tests {
     fn an_answer_counts_for_a_minute_and_there_is_an_end_to_them() {
         let kept = Remembered::<usize, &str>::default();
         let now: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
-        kept.keep(1, "somebody", now);
-        assert_eq!(kept.get(&1, now + SignedDuration::from_secs(59)), Some("somebody"));
+        kept.keep(1, "alice", now);
+        assert_eq!(kept.get(&1, now + SignedDuration::from_secs(59)), Some("alice"));
         assert_eq!(kept.get(&1, now + SignedDuration::from_secs(60)), None);
         assert_eq!(kept.get(&2, now), None);
         (0..2 * MOST).for_each(|it| kept.keep(it, "many", now));

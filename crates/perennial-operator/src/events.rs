@@ -106,7 +106,7 @@ impl<'c> EventRecorder<'c> {
     }
 
     /// Reports that another operator manages a component, so Perennial writes nothing of it.
-    pub(crate) async fn other_operator_keeps(&self, component: Component, why: &str) {
+    pub(crate) async fn other_operator_manages(&self, component: Component, why: &str) {
         let text = format!("{why}: Perennial writes nothing of {}", component.owner());
         warn!(component = component.owner(), "{text}");
         if let Some(involved) = operator(component) {

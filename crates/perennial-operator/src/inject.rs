@@ -42,7 +42,7 @@ pub(crate) use self::namespaces::PUBLICATION;
 pub use self::namespaces::publish;
 use crate::brief;
 use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
-use crate::controller::{Block, Change, Circumstances, Controller, Key, Load, Outcome, Problem};
+use crate::controller::{Block, Cause, Change, Circumstances, Controller, Key, Load, Outcome};
 use crate::events::{self, NewEvent};
 use crate::pass::Clock;
 use crate::rbac::rule;
@@ -86,7 +86,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// If an object needs the same bundle this often within this time, another client keeps overwriting it.
 const OFTEN: (u32, Duration) = (5, Duration::from_secs(60));
 /// Why the controller does not inject into a ConfigMap of the catalog.
-const KEPT: &str = "the ConfigMap is one of the cluster's own CA bundles, and Perennial decides its content: remove the annotation, which has no effect";
+const OWN_BUNDLE: &str = "the ConfigMap is one of the cluster's own CA bundles, and Perennial decides its content: remove the annotation, which has no effect";
 /// Why the controller writes an object less often.
 const OVERWRITTEN: &str =
     "another client keeps overwriting the CA bundle in the object: Perennial writes it less often from now on";
@@ -227,7 +227,7 @@ impl Injector {
         let text = match target.wanted(&key.name, &annotations) {
             None => return Outcome::Gone,
             Some(_) if target == Target::ConfigMap && self.managed.contains(&key.object()) => {
-                return Outcome::Blocked(Block::Owner, KEPT.to_owned());
+                return Outcome::Blocked(Block::Owner, OWN_BUNDLE.to_owned());
             }
             Some(Wanted::Bundle) => bundle.to_string(),
             Some(Wanted::WithServiceAccounts) => match self.roots(key).await {
@@ -364,7 +364,7 @@ impl Controller for Injector {
         }
     }
 
-    fn report<'a>(&'a self, key: &'a Key, _: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+    fn report<'a>(&'a self, key: &'a Key, _: Cause, why: &'a str) -> BoxFuture<'a, ()> {
         async move {
             warn!(object = %key, "failed to inject the CA bundle: {why}");
             let Some(target) = target(key).filter(|_| *key != bundle_key()) else { return };

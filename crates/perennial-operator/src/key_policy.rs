@@ -132,7 +132,7 @@ async fn find(client: &Client, object: &mut PolicyObject) -> Result<Option<Dynam
     if let Some(found) = get(client, newest).await? {
         return Ok(Some(found));
     }
-    // The answer 404 may mean that the object, the version or the kind is missing. Discovery tells which.
+    // The answer 404 may mean that the object, the version or the kind is missing. Discovery shows which one.
     for version in pki::VERSIONS {
         if !is_served(client, version).await? {
             continue;

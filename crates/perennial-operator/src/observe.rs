@@ -1,4 +1,4 @@
-//! Reads a cluster into a snapshot. Nothing is written, and no private key is kept.
+//! Reads a cluster into a snapshot. It writes nothing, and keeps no private key in memory.
 
 mod held;
 mod writers;
@@ -37,29 +37,29 @@ use crate::server_clock::ServerClock;
 use crate::service_ca;
 use crate::serving::Index;
 
-/// How many objects are read at once.
+/// The maximum number of objects that are read at the same time.
 const AT_ONCE: usize = 8;
-/// How many Services come with one answer.
+/// The number of Services in one page of a list.
 const PAGE: u32 = 500;
 
-/// How a cluster is looked at.
+/// What to observe, and with which settings.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// What somebody asked for.
+    /// The settings of the administrator.
     pub settings: Settings,
     /// The DNS domain of Services.
     pub service_domain: String,
-    /// Which Services are looked at.
+    /// Which Services are observed.
     pub services: Services,
-    /// Whether objects are read that have nothing to do with any component that is kept.
+    /// True if objects are read that no managed component depends on.
     pub reads_unrelated: bool,
-    /// The API server's clock, where ours is compared with it.
+    /// The API server's clock, if the operator compares its own clock with it.
     pub server_clock: Option<Arc<ServerClock>>,
-    /// The earliest that it may be, where no other clock can be asked.
+    /// The earliest possible current time, if there is no other clock to compare with.
     pub earliest: Option<Earliest>,
 }
 
-/// The earliest instant that it may be by a clock that no wrong setting has moved ahead.
+/// A clock that may be behind, but never ahead: it returns the earliest possible current time.
 #[derive(Clone)]
 pub struct Earliest(pub Clock);
 
@@ -69,35 +69,35 @@ impl std::fmt::Debug for Earliest {
     }
 }
 
-/// Which of the Services that ask for a certificate are looked at.
+/// Which of the Services that ask for a certificate are observed.
 #[derive(Debug, Clone)]
 pub enum Services {
-    /// Each of them, now.
+    /// Every Service.
     All,
-    /// A few that stand for all, as somebody knows them who watches all.
+    /// A few Services that represent all others, from the index of the controller that watches all Services.
     Few(Arc<Index>),
 }
 
-/// What was found.
+/// The result of an observation.
 #[derive(Debug)]
 pub struct Observation {
-    /// Everything that a decision may know.
+    /// The input of the planner.
     pub snapshot: Snapshot,
-    /// The certificates themselves.
+    /// The certificates, by id.
     pub library: Library,
-    /// The versions of the objects on which decisions rest.
+    /// The versions of the observed objects.
     pub objects: Objects,
     /// The resource that the key policy comes from.
     pub policy_object: PolicyObject,
-    /// How long a day of rotation should be, where somebody asks for that: for developers, and nobody heeds it.
+    /// The length of a day that the unsupported ConfigMap for developers requests. Perennial reports it, and does not apply it.
     pub rotation_base: Option<String>,
-    /// What somebody should look at.
+    /// The problems that an administrator should look at.
     pub problems: Vec<Problem>,
     /// A Secret that was read a moment ago and is about to be written.
     pub(crate) read: Option<ReadSecret>,
 }
 
-/// A Secret with its keys, of which nothing is printed.
+/// A Secret with its keys. Its `Debug` output has no content.
 pub(crate) struct ReadSecret(pub(crate) Secret);
 
 impl std::fmt::Debug for ReadSecret {
@@ -120,30 +120,32 @@ impl Default for View {
 }
 
 impl View {
-    /// True if the certificates of a row are read. A role cannot name the Secrets of nodes, so the operator does without those of
-    /// components that it does not keep: no write of its own can change who trusts them.
+    /// True if the certificates of a row are read.
+    ///
+    /// A role cannot name the Secrets of nodes, so the operator reads only those of managed components. The others do not matter to it:
+    /// none of its writes changes which clients trust them.
     fn reads(&self, row: &Row) -> bool {
         self.reads_unrelated || row.scope != Scope::Node || self.settings.manages(row.component)
     }
 
-    /// The components whose objects are read.
+    /// Returns the components whose objects are read.
     fn components(&self, catalog: &Catalog) -> BTreeSet<Component> {
         let all = catalog.rows.iter().map(|row| row.component);
         if self.reads_unrelated { all.collect() } else { related(catalog, |it| self.settings.manages(it)) }
     }
 }
 
-/// The components that are kept, and every other that has something to do with them.
+/// Returns the managed components, and every component that trusts them or that they trust.
 pub(crate) fn related(catalog: &Catalog, is_managed: impl Fn(Component) -> bool) -> BTreeSet<Component> {
     catalog.related(catalog.operated(is_managed))
 }
 
-/// Certificates and annotations know whole seconds.
+/// Returns the time in whole seconds, as certificates and annotations have it.
 pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-/// Looks at everything that the catalog names, as far as the view reads it.
+/// Reads every object of the catalog that the view includes.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
     let components = view.components(wiring.catalog);
     let ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, problems } =
@@ -216,7 +218,7 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
         }
     }
     if let Some(clock) = &view.server_clock {
-        // Our own clock may have been set since the look began, and the answers have told what time it is.
+        // The operator's clock may have been set since the observation began. The answers of the server have the time.
         snapshot.clock_skew_seconds = clock.skew_seconds();
         snapshot.taken_at = whole_second(clock.now());
     }
@@ -227,14 +229,14 @@ pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Tim
     Ok(Observation { policy_object, rotation_base, ..gathered.finish(snapshot, problems) })
 }
 
-/// The Services that ask for a certificate.
+/// Returns the Services that ask for a certificate.
 async fn services(
     client: &Client,
     view: &View,
     problems: &mut Vec<Problem>,
 ) -> Result<Observed<BTreeMap<Slot, Service>>, Error> {
     if !view.settings.manages(Component::ServiceCa) {
-        return Ok(Observed::Unknown { why: service_ca::NOT_KEPT.to_owned() });
+        return Ok(Observed::Unknown { why: service_ca::NOT_INCLUDED.to_owned() });
     }
     Ok(match &view.services {
         Services::Few(index) => {
@@ -256,7 +258,7 @@ async fn services(
     })
 }
 
-/// Every Service that asks and may ask, by the Secret that it asks for; where several ask for the same, the first.
+/// Lists the Services that ask for a certificate and may have one, by Secret. If several ask for the same Secret, the first counts.
 async fn listed(client: &Client, settings: &Settings) -> Result<BTreeMap<Slot, Service>, Error> {
     let api = Api::<KubeService>::all(client.clone());
     let mut found = BTreeMap::new();
@@ -281,8 +283,8 @@ async fn listed(client: &Client, settings: &Settings) -> Result<BTreeMap<Slot, S
     }
 }
 
-/// The resources of operators that matter where these components are kept: each that is kept, and each other that Perennial keeps by
-/// default and that has something to do with them.
+/// Returns the operator resources to read if these components are managed: their own, and those of related components that Perennial
+/// manages by default.
 pub(crate) fn operator_resources(
     catalog: &Catalog,
     components: impl IntoIterator<Item = Component>,
@@ -295,7 +297,7 @@ pub(crate) fn operator_resources(
     COMPONENTS.iter().filter(matters).filter_map(|row| row.resource)
 }
 
-/// How requests name the resource of an operator.
+/// Returns the API resource of an operator.
 pub(crate) fn api_resource(resource: &OperatorResource) -> ApiResource {
     let (group, version) = ("operator.openshift.io", "v1");
     ApiResource {
@@ -307,8 +309,9 @@ pub(crate) fn api_resource(resource: &OperatorResource) -> ApiResource {
     }
 }
 
-/// The one object of a kind of which there is no more than one; none where it is not there, or where the server does not know the
-/// kind: then nobody has made one. A server says that without a word that a program could read, so the code counts.
+/// Returns the only object of a kind; none if the object does not exist, or if the server does not have the kind.
+///
+/// For a missing kind the server answers 404 without a machine-readable reason, so the status code decides.
 pub(crate) async fn single<K>(api: Api<K>, name: &str) -> Result<Option<K>, Error>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -320,7 +323,7 @@ where
     }
 }
 
-/// What a server says about one object; none where it says nothing, because it cannot be reached.
+/// Returns the message of the server about one object. Fails if the server did not answer.
 pub(crate) fn said(error: Error) -> Result<String, Error> {
     match error {
         Error::Api(_) | Error::SerdeError(_) => Ok(brief(&error)),
@@ -328,7 +331,7 @@ pub(crate) fn said(error: Error) -> Result<String, Error> {
     }
 }
 
-/// Where a certificate is read: for a file of the installation the Secret that carried it into the cluster.
+/// Returns where to read a certificate. A file of the installer is read from the Secret that the installer made of it.
 fn secret_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<Slot> {
     if !slot.is_file() {
         return Some(slot.clone());
@@ -339,7 +342,7 @@ fn secret_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<Slot> {
     }
 }
 
-/// Where a bundle is read: for a file of the installation the ConfigMap that carried it into the cluster.
+/// Returns where to read a bundle. A file of the installer is read from the ConfigMap that the installer made of it.
 fn bundle_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<(ObjectName, String)> {
     if !slot.is_file() {
         return Some((slot.object(), slot.key().to_owned()));
@@ -353,8 +356,9 @@ fn bundle_place(wiring: &Wiring<'_>, slot: &Slot) -> Option<(ObjectName, String)
     }
 }
 
-/// The objects of these names: each is there or not, or the server does not say. It is an error if that is so of all, where there are
-/// several: of one alone, it says nothing about the others of its kind.
+/// Reads the objects with these names. Each result is the object, none if it does not exist, or the error of the server.
+///
+/// Fails if the server returns an error for every one of several objects: then the whole kind cannot be read.
 async fn read_all<K>(
     client: &Client,
     names: impl Iterator<Item = ObjectName>,
@@ -388,7 +392,7 @@ where
     }
 }
 
-/// Places that hold what they should, and whose labels and annotations are not as we would set them.
+/// Returns the places with readable content, but with other labels or annotations than Perennial sets.
 fn undescribed(
     wiring: &Wiring<'_>,
     snapshot: &Snapshot,
@@ -426,7 +430,7 @@ fn undescribed(
     found
 }
 
-/// Returns the rotations that somebody asks for, of certificates where they are issued: on a copy, a request means nothing.
+/// Returns the requested rotations. A request on a copy of a certificate has no effect.
 fn asked(wiring: &Wiring<'_>, snapshot: &Snapshot, written: BTreeMap<Slot, String>) -> BTreeMap<Slot, String> {
     let rows = wiring.catalog.rows.iter().filter(|row| row.day == Day::Two);
     let homes: BTreeSet<Slot> =
@@ -434,7 +438,7 @@ fn asked(wiring: &Wiring<'_>, snapshot: &Snapshot, written: BTreeMap<Slot, Strin
     written.into_iter().filter(|(slot, _)| homes.contains(slot)).collect()
 }
 
-/// What was read, before it is known who signed whom.
+/// The content of the objects, before the signers of all certificates are known.
 #[derive(Default)]
 struct Gathered {
     library: Library,
@@ -448,12 +452,12 @@ struct Gathered {
     asked: BTreeMap<Slot, String>,
     distrusted: BTreeMap<KeyId, Timestamp>,
     reloads: Reloads,
-    /// When all of this was read.
+    /// The time of the observation.
     now: Timestamp,
 }
 
 impl Gathered {
-    /// What a Secret holds for a slot, under a key of its own or of the file that it came from.
+    /// Adds the content of a Secret. `place` is the slot in which it was read.
     fn secret(&mut self, slot: &Slot, secret: &Secret, place: &Slot) {
         if let Some(writer) = writers::other(&secret.metadata) {
             self.writers.insert(slot.clone(), writer);
@@ -474,7 +478,7 @@ impl Gathered {
         self.secrets.insert(slot.clone(), found);
     }
 
-    /// What a Secret holds for a Service, if it is that Service's.
+    /// Adds the content of the Secret of a Service, if the Secret belongs to that Service.
     fn serving_secret(&mut self, slot: &Slot, secret: &Secret, service: &Service) {
         let found = match serving::claim(slot.object_text(), secret.annotations(), &[], &service.uid) {
             Ok(()) => {
@@ -504,7 +508,7 @@ impl Gathered {
         self.bundles.insert(slot.clone(), (key.to_owned(), found));
     }
 
-    /// What the service CA or its bundle says about the reloads of its clients and servers.
+    /// Adds the reloads that are recorded on the service CA or on its bundle.
     fn reloads(&mut self, slot: &Slot, annotations: &BTreeMap<String, String>, now: Timestamp) {
         if slot.namespace() == service_ca::NAMESPACE {
             let found = ask::reloads(annotations).until(now);
@@ -523,7 +527,7 @@ impl Gathered {
         }
     }
 
-    /// The snapshot with all of it, and who signed whom.
+    /// Completes the snapshot: finds the signer of each certificate.
     fn finish(self, mut snapshot: Snapshot, problems: Vec<Problem>) -> Observation {
         let known = trust::facts(self.library.certificates());
         for (slot, found) in self.secrets {
@@ -556,7 +560,8 @@ fn map<T, U>(found: Observed<T>, present: impl FnOnce(T) -> U) -> Observed<U> {
 
 pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretState {
     let ids = |certificates: &[Certificate]| certificates.iter().map(trust::id).collect::<Vec<CertificateId>>();
-    let certificate = known.get(&trust::id(&found.certificate)).expect("every certificate was kept").clone();
+    let certificate =
+        known.get(&trust::id(&found.certificate)).expect("every certificate was added to the library").clone();
     let superseded = found.memory.superseded.iter().filter_map(|past| {
         let mut ids = ids(&past.certificates).into_iter();
         Some(Superseded {
@@ -566,7 +571,7 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
             lag_override: past.lag_override,
         })
     });
-    // Whatever else is kept beside it is not trusted for that.
+    // Other certificates under the same data key are not trusted.
     let is_cross_certificate =
         |id: &CertificateId| known.get(id).is_some_and(|it| it.signed_by == Some(certificate.subject.clone()));
     SecretState {
@@ -589,7 +594,7 @@ pub(crate) fn secret_state(found: FoundSecret, known: &Certificates) -> SecretSt
 fn bundle_state(found: &FoundBundle, key: &str) -> BundleState {
     let mut members: Vec<CertificateId> = found.members.iter().map(trust::id).collect();
     if found.is_canonical {
-        // As a plan writes it down: a set.
+        // Sorted, as the planner compares sets.
         members.sort();
     }
     let mut published = read::published(found, key);

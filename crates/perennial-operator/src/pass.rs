@@ -34,7 +34,7 @@ const MOST_RETRIES_OF_ALL: u32 = 10;
 /// The age at which a plan is out of date. The pass then observes again, but always carries out the first step of a plan.
 const PLAN_EXPIRES_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// Keeps the certificates of one cluster.
+/// Observes, plans and writes the certificates of one cluster, in passes.
 pub struct Reconciler<'c> {
     planner: &'c Planner<'c>,
     client: Client,
@@ -54,6 +54,9 @@ pub struct Reconciler<'c> {
     /// When this operator last corrected the labels and annotations of each place.
     described: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
 }
+
+/// The former name of [`Reconciler`], until `crates/perennial-testbed/tests/operator/cluster.rs` uses the new one.
+pub type Keeper<'c> = Reconciler<'c>;
 
 /// The result of a pass.
 #[derive(Debug)]
@@ -103,7 +106,7 @@ pub trait Listener: Send + Sync {
 }
 
 impl<'c> Reconciler<'c> {
-    /// Returns a reconciler of a cluster's certificates.
+    /// Returns a reconciler for a cluster.
     pub fn new(
         planner: &'c Planner<'c>,
         client: Client,

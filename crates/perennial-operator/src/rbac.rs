@@ -168,7 +168,7 @@ impl Reach {
     }
 
     fn add(&mut self, object: Object, is_managed: bool, is_secret: bool) {
-        // No role can name the Secrets of nodes: the operator reads them only where it keeps them.
+        // A role cannot name the Secrets of nodes, so the operator reads only those of managed components.
         if object.namespace.starts_with('<') || (!is_managed && object.name.contains('<')) {
             return;
         }

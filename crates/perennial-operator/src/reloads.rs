@@ -26,7 +26,7 @@ use crate::ask;
 use crate::brief;
 use crate::consumers::{Found, find};
 use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
-use crate::controller::{Change, Circumstances, Controller, Key, Load, Outcome, Problem};
+use crate::controller::{Cause, Change, Circumstances, Controller, Key, Load, Outcome};
 use crate::pass::Clock;
 use crate::rbac::rule;
 use crate::service_ca::NAMESPACE;
@@ -196,7 +196,7 @@ impl Controller for ReloadObserver<'_> {
         self.observe().boxed()
     }
 
-    fn report<'a>(&'a self, _: &'a Key, _: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+    fn report<'a>(&'a self, _: &'a Key, _: Cause, why: &'a str) -> BoxFuture<'a, ()> {
         async move { warn!("failed to observe whether pods have reloaded: {why}") }.boxed()
     }
 

@@ -164,7 +164,7 @@ impl<'c> Reporter<'c> {
         };
         match (other, before) {
             (Some(other), before) if writer != before.as_ref() => {
-                self.events.other_operator_keeps(component, &other.to_string()).await;
+                self.events.other_operator_manages(component, &other.to_string()).await;
             }
             (None, Some(writer)) => {
                 info!(
@@ -203,7 +203,7 @@ impl<'c> Reporter<'c> {
             let other = conditions::other_writer(catalog, component, &passed.report);
             self.report_other_operator(component, other).await;
             let claims = match (other, conditions::claims(self.planner, component, &circumstances)) {
-                (Some(other), _) => vec![status::other_operator_keeps(other)],
+                (Some(other), _) => vec![status::other_operator_manages(other)],
                 (None, Some(mut claims)) => {
                     reported.insert(component.owner());
                     claims.extend(status::unmanaged(component, &passed.observation));

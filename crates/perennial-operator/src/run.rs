@@ -22,7 +22,7 @@ use crate::observe::{Observation, Services, View};
 use crate::pass::{Clock, PassError, Passed, Reconciler};
 use crate::report::Reporter;
 use crate::self_test::{self, SelfTestError};
-use crate::serving::{Base, Index};
+use crate::serving::{Index, ServiceCaView};
 use crate::watch::{self, Watched};
 use crate::{ask, brief};
 
@@ -59,7 +59,7 @@ pub struct Runner<'c> {
     /// The components that this operator manages.
     components: Vec<Component>,
     /// Sends the service CA, as each pass observes it, to the controllers.
-    views: watch_channel::Sender<Option<Arc<Base>>>,
+    views: watch_channel::Sender<Option<Arc<ServiceCaView>>>,
 }
 
 impl<'c> Runner<'c> {
@@ -190,7 +190,7 @@ impl<'c> Runner<'c> {
         self.reporter.metrics().update(self.planner, &passed);
         self.views.send_modify(|view| {
             let number = view.as_ref().map_or(1, |view| view.number() + 1);
-            *view = Base::of(&passed.observation, self.planner.wiring(), number).map(Arc::new);
+            *view = ServiceCaView::of(&passed.observation, self.planner.wiring(), number).map(Arc::new);
         });
         // A replica that stops may have lost the lease.
         if !self.reconciler.is_stopping() {

@@ -13,7 +13,7 @@ pub(crate) const SINGLETON: &str = "cluster";
 /// The namespace of the CA.
 pub(crate) const NAMESPACE: &str = SERVICE_CA_NAMESPACE;
 /// The reason why the operator does not read data that only the service CA needs.
-pub(crate) const NOT_KEPT: &str = "not read, because --controllers does not include service-ca";
+pub(crate) const NOT_INCLUDED: &str = "not read, because --controllers does not include service-ca";
 const VALIDITY: &str = "spec.unsupportedConfigOverrides.caConfig.validityDurationForTesting";
 
 /// Reads the resource. An invalid field is reported as a problem and does not affect the other fields.
@@ -23,7 +23,7 @@ pub(crate) async fn observe(
     problems: &mut Vec<Problem>,
 ) -> Result<Observed<ServiceCaConfig>, Error> {
     if !settings.manages(Component::ServiceCa) {
-        return Ok(Observed::Unknown { why: NOT_KEPT.to_owned() });
+        return Ok(Observed::Unknown { why: NOT_INCLUDED.to_owned() });
     }
     let found = match single(Api::<ServiceCA>::all(client.clone()), SINGLETON).await {
         Ok(Some(found)) => found,

@@ -37,7 +37,7 @@ pub use self::service_ca_view::ServiceCaView;
 pub(crate) use self::service_ca_view::views;
 use crate::act::Actor;
 use crate::controller::registry::{Parts, Progress, Registration, Runs, advance};
-use crate::controller::{Change, Circumstances, Controller, Key, Load, Outcome, Problem, Turn};
+use crate::controller::{Cause, Change, Circumstances, Controller, Key, Load, Outcome, Turn};
 use crate::events::{self, NewEvent};
 use crate::metrics::Metrics;
 use crate::pass::Clock;
@@ -234,10 +234,10 @@ impl Controller for Serving<'_> {
         self.index.ended(&key.object())
     }
 
-    fn report<'a>(&'a self, key: &'a Key, problem: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+    fn report<'a>(&'a self, key: &'a Key, cause: Cause, why: &'a str) -> BoxFuture<'a, ()> {
         async move {
-            match (problem, self.index.service_of(&key.object())) {
-                (Problem::Block, Some(service)) => {
+            match (cause, self.index.service_of(&key.object())) {
+                (Cause::Block, Some(service)) => {
                     self.post(&key.namespace, &service, "ServingCertificateFailed", why).await;
                 }
                 _ => warn!(service = %key.object(), "failed to reconcile the serving certificate; retrying: {why}"),

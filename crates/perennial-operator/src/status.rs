@@ -20,7 +20,7 @@ use crate::FIELD_MANAGER;
 use crate::observe::Observation;
 use crate::service_ca;
 
-/// The condition that another operator manages a component, or that a resource tells Perennial to leave a part of it unmanaged.
+/// The condition that another operator manages a component, or that a resource sets a part of it to unmanaged.
 ///
 /// Only Perennial writes this condition, and removes it as soon as it no longer holds.
 pub const NOT_MANAGED: &str = "NotManagedByPerennial";
@@ -38,7 +38,7 @@ const OURS_ALONE: [&str; 3] =
     ["PreviousServiceCAInUse", "ServingCertificatesBlocked", "CertRotation_SigningKey_Degraded"];
 
 /// Returns the condition that another operator manages a component.
-pub fn other_operator_keeps(why: &Waiting) -> Claim {
+pub fn other_operator_manages(why: &Waiting) -> Claim {
     let message = format!(
         "{why}, so Perennial writes no object of this component. To let Perennial manage it, stop the other operator and run with --take-over"
     );

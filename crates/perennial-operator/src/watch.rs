@@ -45,8 +45,8 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Returns the objects of the catalog in namespaces with managed objects, the PKI resource in the version of the server, and the
-    /// resources of the operators of `components`.
+    /// Returns the objects to watch: the catalog's objects in namespaces with managed objects, the PKI resource, and the operator
+    /// resources of `components`.
     pub(crate) fn of(
         wiring: &Wiring<'_>,
         snapshot: &Snapshot,

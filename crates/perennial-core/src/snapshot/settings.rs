@@ -188,7 +188,7 @@ impl Settings {
         self.reserved_services.iter().any(|it| it.split_once('/') == Some((namespace, service)))
     }
 
-    /// True if Perennial is to keep this component.
+    /// True if Perennial manages the certificates of this component.
     pub fn manages(&self, component: Component) -> bool {
         let row = component.row();
         let is_default = row.is_managed || row.operator_namespace.is_none() || self.every_component;

@@ -89,7 +89,7 @@ pub(crate) enum Outcome {
 
 /// Why an object is not up to date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum Cause {
     /// A retry may mend it.
     Failure,
     /// A person has to act.
@@ -131,7 +131,7 @@ pub(crate) trait Controller: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Outcome>;
 
     /// Reports, once for each reason, why an object is not up to date.
-    fn report<'a>(&'a self, key: &'a Key, problem: Problem, why: &'a str) -> BoxFuture<'a, ()>;
+    fn report<'a>(&'a self, key: &'a Key, cause: Cause, why: &'a str) -> BoxFuture<'a, ()>;
 
     /// True if the watch reported a change that the reconciliation that has just ended did not see.
     fn has_changed_meanwhile(&self, _: &Key) -> bool {
@@ -156,7 +156,7 @@ pub(crate) trait Controller: Send + Sync {
     /// Called by the loop with the load after each change of the queue.
     fn set_load(&self, _: Load) {}
 
-    /// Returns the number of the last [view](crate::serving::Base) that the controller has handled; none if nothing waits for this
+    /// Returns the number of the last [view](crate::serving::ServiceCaView) that the controller has handled; none if nothing waits for this
     /// controller.
     fn settled(&self) -> Option<watch::Receiver<u64>> {
         None

@@ -39,7 +39,7 @@ impl Item {
 /// Which objects of a namespace come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Turn {
-    /// Without the reconciliation something does not work, or soon stops working.
+    /// The object does not work without the reconciliation, or will soon stop working.
     Urgent,
     /// Everything else.
     Usual,
@@ -82,7 +82,7 @@ pub(super) struct Queue {
     failures: BTreeMap<Item, Failure>,
     /// The ends of the back-offs.
     timers: DelayQueue<Item>,
-    /// How much each controller has to do.
+    /// The open work of each controller.
     loads: Vec<Load>,
     /// How many objects of one namespace are reconciled at once, at most.
     most_of_one: usize,
@@ -97,12 +97,12 @@ struct Lane {
 struct Failure {
     times: u32,
     why: String,
-    /// A person has to act first.
+    /// True if a person has to act first.
     is_blocked: bool,
     turn: Turn,
     /// The end of the back-off; none once it is over.
     timer: Option<delay_queue::Key>,
-    /// The back-off counts, whatever the watch reports.
+    /// True if the object waits for the end of the back-off even if the watch reports a change.
     is_held: bool,
 }
 
@@ -124,7 +124,7 @@ impl Queue {
         }
     }
 
-    /// Queues an object that may have changed, however often it failed, unless it is held.
+    /// Queues an object that may have changed, even if it failed before, unless it is held.
     pub(super) fn add(&mut self, item: Item, turn: Turn) {
         self.known.insert(item.clone());
         // A reconciliation that is under way may have read the object before it changed.
@@ -151,7 +151,7 @@ impl Queue {
             return;
         }
         let before = self.queued.get(&item).copied();
-        // It keeps its place, unless it has become urgent.
+        // The object keeps its place, unless it has become urgent.
         if before.is_some_and(|before| before <= turn) {
             return;
         }
@@ -212,7 +212,7 @@ impl Queue {
         }
     }
 
-    /// Waits until a back-off is over, and queues its object. Never ends where there is none.
+    /// Waits until a back-off is over, and queues its object. Never returns if no object waits.
     pub(super) async fn retry(&mut self) {
         let expired = poll_fn(|context| self.timers.poll_expired(context)).await;
         let Some(expired) = expired else { return std::future::pending().await };
@@ -224,23 +224,23 @@ impl Queue {
         }
     }
 
-    /// How much a controller has to do.
+    /// Returns the open work of a controller.
     pub(super) fn load(&self, controller: usize) -> Load {
         self.loads[controller]
     }
 
-    /// The object is as it should be.
+    /// Records that the object is up to date.
     pub(super) fn done(&mut self, item: &Item) {
         self.recover(item);
         self.end(item);
     }
 
-    /// The controller cannot reconcile the object yet.
+    /// Records that the controller cannot reconcile the object yet.
     pub(super) fn postpone(&mut self, item: &Item) {
         self.end(item);
     }
 
-    /// Forgets an object that does not exist any more, unless the watch reported it meanwhile.
+    /// Removes an object that no longer exists, unless the watch reported it meanwhile.
     pub(super) fn forget(&mut self, item: &Item) {
         self.done(item);
         if !self.queued.contains_key(item) {
@@ -258,7 +258,7 @@ impl Queue {
         self.fail(item, why, Some(block))
     }
 
-    /// Retries later and no sooner, whatever the watch reports: the own write is what the other client reacts to.
+    /// Retries after the back-off, and not sooner even if the watch reports a change: the other client reacts to each write.
     pub(super) fn hold(&mut self, item: &Item, why: &str) -> bool {
         if self.again.remove(item).is_some() {
             self.loads[item.controller].open -= 1;

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::Controller;
 use crate::metrics::Metrics;
 use crate::pass::Clock;
-use crate::serving::{Base, Index};
+use crate::serving::{Index, ServiceCaView};
 use crate::{inject, reloads, serving};
 
 /// The registration of a controller.
@@ -55,7 +55,7 @@ pub(crate) struct Parts<'c> {
     /// The time.
     pub(crate) clock: Clock,
     /// The service CA, as the last pass observed it.
-    pub(crate) views: watch::Receiver<Option<Arc<Base>>>,
+    pub(crate) views: watch::Receiver<Option<Arc<ServiceCaView>>>,
     /// Wakes the next pass.
     pub(crate) wake: Arc<Notify>,
     /// The Services that ask for a certificate.
@@ -64,7 +64,7 @@ pub(crate) struct Parts<'c> {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// The progress of the service CA's controllers. Each number is that of a [view](Base).
+/// The progress of the service CA's controllers. Each number is that of a [view](ServiceCaView).
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// The controller of Services has handled this view.

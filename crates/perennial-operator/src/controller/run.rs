@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use super::queue::{Item, Queue};
-use super::{Change, Controller, Outcome, Problem, Turn};
+use super::{Cause, Change, Controller, Outcome, Turn};
 use crate::pass::Clock;
 
 /// How many objects the loop reconciles at once.
@@ -85,10 +85,10 @@ pub(crate) async fn run(controllers: &[Box<dyn Controller + '_>], clock: &Clock,
                 if outcome == Outcome::Everything {
                     queue.add_all(item.controller, |key| controller.turn(key));
                 }
-                if let Some((problem, why)) = settle(&mut queue, &item, outcome) {
+                if let Some((cause, why)) = settle(&mut queue, &item, outcome) {
                     work.push(
                         async move {
-                            controller.report(&item.key, problem, &why).await;
+                            controller.report(&item.key, cause, &why).await;
                             Ended::Reported
                         }
                         .boxed(),
@@ -110,7 +110,7 @@ fn until_due(controllers: &[Box<dyn Controller + '_>], clock: &Clock) -> Duratio
 }
 
 /// Puts the result of a reconciliation into the queue. Returns what to report, if the reason is new.
-fn settle(queue: &mut Queue, item: &Item, outcome: Outcome) -> Option<(Problem, String)> {
+fn settle(queue: &mut Queue, item: &Item, outcome: Outcome) -> Option<(Cause, String)> {
     // An object that another client keeps overwriting stays on its back-off until it needs no write.
     let contended = queue.contention(item).map(str::to_owned);
     let (is_new, problem, why) = match (outcome, contended) {
@@ -130,9 +130,9 @@ fn settle(queue: &mut Queue, item: &Item, outcome: Outcome) -> Option<(Problem, 
             queue.hold(item, &why);
             return None;
         }
-        (Outcome::Contended(why), _) | (Outcome::Written, Some(why)) => (queue.hold(item, &why), Problem::Failure, why),
-        (Outcome::Failed(why), _) => (queue.failed(item, &why), Problem::Failure, why),
-        (Outcome::Blocked(block, why), _) => (queue.blocked(item, block, &why), Problem::Block, why),
+        (Outcome::Contended(why), _) | (Outcome::Written, Some(why)) => (queue.hold(item, &why), Cause::Failure, why),
+        (Outcome::Failed(why), _) => (queue.failed(item, &why), Cause::Failure, why),
+        (Outcome::Blocked(block, why), _) => (queue.blocked(item, block, &why), Cause::Block, why),
     };
     is_new.then_some((problem, why))
 }

@@ -1,6 +1,6 @@
 //! Creates the ConfigMap that asks for the service CA bundle in every namespace, for clusters in which no other controller does.
 //!
-//! The controller leaves an existing ConfigMap as it is, whatever it asks for, and creates a deleted one again.
+//! The controller does not change an existing ConfigMap, and creates a deleted one again.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::{FASTER, MANAGER};
 use crate::brief;
 use crate::controller::registry::{Parts, Registration, Runs};
-use crate::controller::{self, Change, Controller, Key, Outcome, Problem};
+use crate::controller::{self, Cause, Change, Controller, Key, Outcome};
 use crate::events::{self, NewEvent};
 use crate::pass::Clock;
 use crate::rbac::{named, rule};
@@ -181,7 +181,7 @@ impl Controller for Publisher {
         .boxed()
     }
 
-    fn report<'a>(&'a self, key: &'a Key, _: Problem, why: &'a str) -> BoxFuture<'a, ()> {
+    fn report<'a>(&'a self, key: &'a Key, _: Cause, why: &'a str) -> BoxFuture<'a, ()> {
         async move {
             warn!(namespace = key.name, "failed to create ConfigMap {LEGACY_NAME}: {why}");
             let involved = ObjectReference {

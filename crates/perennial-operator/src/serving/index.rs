@@ -190,11 +190,11 @@ impl Index {
         let round = state.services_heard.round;
         let old = state.services.get_mut(&name);
         if let Some(old) = old.filter(|old| old.uid == uid && old.request == request) {
-            // The annotations that the operator writes carry no news. If another client removes or adds an error annotation, the
+            // A change of the annotations that the operator writes itself needs no reconciliation. If another client removes or adds an error annotation, the
             // operator must reconcile the Service.
-            let is_told_otherwise =
+            let is_changed_by_others =
                 old.written != written && (serving::says_error(&written) || serving::says_error(&old.written));
-            let is_other = old.headless != headless || is_told_otherwise;
+            let is_other = old.headless != headless || is_changed_by_others;
             (old.headless, old.written, old.round) = (headless, written, round);
             return is_other.then_some(name);
         }
@@ -307,7 +307,7 @@ impl Index {
         self.lock().is_heard()
     }
 
-    /// Records the error of a list that fails, or that the list works again.
+    /// Records the error of a list, or that the list succeeded again.
     pub(super) fn hears(&self, what: &'static str, problem: Option<String>) {
         let mut state = self.lock();
         match problem {
@@ -365,8 +365,8 @@ impl Index {
         }
     }
 
-    /// Records the annotations that the operator is about to write on a Service, so that the watch event of the write carries no
-    /// news.
+    /// Records the annotations that the operator is about to write on a Service, so that the watch event of the write starts no
+    /// reconciliation.
     pub(super) fn expect(&self, name: &ObjectName, uid: &str, changes: &Changes) {
         let mut state = self.lock();
         let Some(entry) = state.services.get_mut(name).filter(|entry| entry.uid == uid) else { return };
@@ -753,7 +753,7 @@ mod tests {
     #[test]
     fn who_came_later_holds_up_nobody() {
         let index = index();
-        assert_eq!(index.representatives(), None, "nobody has looked at web");
+        assert_eq!(index.representatives(), None, "web is not reconciled yet");
         index.found(&named("web"), "u1", right("7"));
         assert!(index.representatives().is_some());
         index.service(service("new", "u2"));
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_is_looked_at_once_more_and_found_gone() {
+    fn a_deleted_service_is_reconciled_once_more_and_found_gone() {
         let index = index();
         index.service(service("other", "u2"));
         let metadata = service("web", "u1").metadata;
