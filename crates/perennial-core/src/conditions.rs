@@ -309,7 +309,7 @@ pub fn previous_ca(snapshot: &Snapshot, clients: &[Clients], distrusting: Option
     let since = clients.iter().map(|it| it.since).chain(distrusting.map(|it| it.since)).max();
     let remedy = match snapshot.reloads.observed.filter(|at| since <= Some(*at)) {
         Some(at) => format!(
-            "At {at:.0}, every pod that uses the service CA had restarted since then, so only clients outside the cluster are affected"
+            "Every pod that uses the service CA had restarted by {at:.0}, so only clients outside the cluster are affected"
         ),
         None => "`perennial consumers service-ca` lists the pods to restart".to_owned(),
     };
@@ -324,8 +324,8 @@ fn unreloaded(planner: &Planner<'_>, now: &Circumstances<'_>, clients: &[Clients
         return None;
     }
     let seen = now.stale_pods.map(|StalePods { count, first }| match count {
-        1 => format!("1 pod started before that: {first}. "),
-        _ => format!("{count} pods started before that, for example {first}. "),
+        1 => format!("1 pod started before the last change: {first}. "),
+        _ => format!("{count} pods started before the last change, for example {first}. "),
     });
     Some(format!(
         "{}. {}Restart the pods that `perennial consumers service-ca` lists; for clients outside the cluster, \

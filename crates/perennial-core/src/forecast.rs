@@ -24,7 +24,7 @@ pub struct Forecast {
     pub rotations: Vec<Rotation>,
     /// Every certificate that expires in the period and that Perennial cannot renew.
     pub endings: Vec<Ending>,
-    /// What still waits at the end of the period.
+    /// The writes that still wait at the end of the period.
     pub stuck: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Ending {
     pub at: Timestamp,
     /// The row of the certificate in the catalog.
     pub row: &'static str,
-    /// Who has the key, for a signer.
+    /// For a signer: the holder of the key.
     pub custody: Option<Custody>,
 }
 

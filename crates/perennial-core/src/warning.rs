@@ -10,7 +10,7 @@ use crate::policy::{Category, Policy, PolicySource, Usage};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyWarning {
     /// A key of 112-bit strength for a certificate with a validity of ten years or more.
-    WeakForItsLife {
+    WeakForItsValidity {
         /// The certificate.
         certificate: String,
         /// Its key.
@@ -45,7 +45,7 @@ pub enum KeyWarning {
 }
 
 /// NIST SP 800-57 part 1 disallows 112-bit strength after 2030, within the validity of such a certificate.
-const LONG_LIFE: Span = Span::days(3650);
+const LONG_VALIDITY: Span = Span::days(3650);
 
 /// Returns the warnings about the key that a policy asks for in a row. Assumes that the signer's key follows the policy too.
 pub fn policy_warnings(catalog: &Catalog, policy: &Policy, row: &Row) -> Vec<KeyWarning> {
@@ -65,8 +65,8 @@ pub fn issue_warnings(
 ) -> Vec<KeyWarning> {
     let certificate = || row.certificate.to_owned();
     let mut warnings = Vec::new();
-    if key == KeySpec::Rsa(RsaSize::B2048) && validity >= LONG_LIFE {
-        warnings.push(KeyWarning::WeakForItsLife { certificate: certificate(), key, validity });
+    if key == KeySpec::Rsa(RsaSize::B2048) && validity >= LONG_VALIDITY {
+        warnings.push(KeyWarning::WeakForItsValidity { certificate: certificate(), key, validity });
     }
     if let (Some(signer), Some(signer_key)) = (catalog.signer_of(row), signer_key)
         && key.strength() > signer_key.strength()
@@ -98,13 +98,13 @@ fn other_category(usage: Usage, listed: Category) -> Option<Category> {
 impl fmt::Display for KeyWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KeyWarning::WeakForItsLife { certificate, key, validity } => {
-                write!(f, "{certificate}: {key} is weak for a certificate that lives {validity}")
+            KeyWarning::WeakForItsValidity { certificate, key, validity } => {
+                write!(f, "{certificate}: {key} is weak for a validity of {validity}")
             }
             KeyWarning::StrongerThanSigner { certificate, key, signer, signer_key } => {
                 write!(
                     f,
-                    "{certificate}: {key} is stronger than its signer {signer} with {signer_key}, which limits it"
+                    "{certificate}: {key} is stronger than {signer_key} of its signer {signer}, which limits its strength"
                 )
             }
             KeyWarning::OtherCategoryAsksForMore { certificate, key, category, other, other_key } => {
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn rsa_2048_for_ten_years_is_doubtful() {
         let name = "kube-apiserver-lb-signer";
-        let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a certificate that lives 3650d";
+        let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a validity of 3650d";
         check(name, "RSA 2048", 3650, None, &[weak]);
         check(name, "RSA 2048", 3649, None, &[]);
         check(name, "RSA 3072", 3650, None, &[]);
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_leaf_stronger_than_its_signer_is_doubtful() {
         let name = "aggregator-client";
-        let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with RSA 2048, which limits it";
+        let limited = "aggregator-client: ECDSA P384 is stronger than RSA 2048 of its signer aggregator-signer, which limits its strength";
         check(name, "ECDSA P384", 30, Some("RSA 2048"), &[limited]);
         check(name, "ECDSA P256", 30, Some("RSA 3072"), &[]); // 128 bits each
         check(name, "RSA 2048", 30, Some("ECDSA P256"), &[]);

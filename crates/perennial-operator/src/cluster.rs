@@ -68,7 +68,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
     let parsed = networks.iter().map(|text| text.parse::<IpNet>().map_err(|_| text)).collect::<Result<Vec<_>, _>>();
     // An incomplete list is no better than an empty one: a certificate would lose the names of the missing networks.
     let service_networks = parsed.unwrap_or_else(|text| {
-        problems.push(format!("Network cluster: the service network {text:?} is no CIDR"));
+        problems.push(format!("Network cluster: the service network {text:?} is not a CIDR"));
         Vec::new()
     });
     let facts = ClusterFacts {

@@ -243,7 +243,7 @@ async fn services(
             problems.extend(index.problems().into_iter().map(|text| Problem { namespace: None, text }));
             match index.representatives() {
                 Some(found) => Observed::Present(found),
-                None => Observed::Unknown { why: "the operator has not looked at every Service yet".to_owned() },
+                None => Observed::Unknown { why: "the operator has not reconciled every Service yet".to_owned() },
             }
         }
         Services::All => match listed(client, &view.settings).await {

@@ -288,7 +288,7 @@ impl<'c> Reconciler<'c> {
     fn remember(&self, step: &Step) {
         let (times, slot) = match &step.action {
             Action::Issue(issue) => (&self.issues, &issue.slot),
-            Action::Describe(kept) if !kept.is_replaced => (&self.described, &kept.slot),
+            Action::Describe(described) if !described.is_replaced => (&self.described, &described.slot),
             _ => return,
         };
         let mut times = lock(times);

@@ -99,7 +99,7 @@ impl<'c> ReloadObserver<'c> {
         let Some(view) = self.state().view.clone() else { return Outcome::Done };
         let has = |reached: &watch::Sender<u64>| view.number() <= *reached.borrow();
         if !has(&self.progress.served) || !has(&self.progress.injection_settled) {
-            return Outcome::Later("Services and injected bundles do not follow the service CA yet");
+            return Outcome::Later("some Services or injected bundles do not have the current service CA yet");
         }
         // A Service that waits for its clients to reload does not count: its pods keep their certificate for a while.
         let waiting = self.index.waiting();

@@ -69,14 +69,14 @@ fn a_policy_shows_which_key_each_certificate_gets() {
         "etcd-server",
         &expect![[r#"
             etcd-server Serving peer ECDSA P384 category 1095d after 803d etcd-signer
-            warning: etcd-server: ECDSA P384 is stronger than its signer etcd-signer with RSA 3072, which limits it"#]],
+            warning: etcd-server: ECDSA P384 is stronger than RSA 3072 of its signer etcd-signer, which limits its strength"#]],
     );
     check_policy(
         spec,
         "service-serving",
         &expect![[r#"
             service-serving Serving serving ECDSA P384 category 730d after 300d service-ca
-            warning: service-serving: ECDSA P384 is stronger than its signer service-ca with RSA 3072, which limits it"#]],
+            warning: service-serving: ECDSA P384 is stronger than RSA 3072 of its signer service-ca, which limits its strength"#]],
     );
     check_policy(
         spec,

@@ -276,8 +276,8 @@ fn verify_prints_until_when_each_edge_holds() {
     assert_eq!(code, 3);
     expect![[r#"
         At 2026-01-01T19:16:02Z: 41 edges, 41 hold, 0 broken.
-        First edge to end without a renewal: extension API server accepts aggregator-client of kube-apiserver, in 4h43m.
-        Ending within 7d: 6, marked with *.
+        First edge to break without a renewal: extension API server accepts aggregator-client of kube-apiserver, in 4h43m.
+        Edges that break within 7d without a renewal: 6, marked with *.
 
           ACCEPTS                                            OF                        UNTIL        LEFT     LIMIT    EVIDENCE
         new node, with the installation's day1/machine-config-server-ca-bundle

@@ -7,9 +7,9 @@ use super::day2::{
 };
 use super::{Bundle, BundleHome, BundleInput, Component, ConfigMapKey, Day, Delivery, Object};
 
-/// The bundle that whoever connects to a Service trusts.
+/// The bundle that clients of Services trust.
 pub const SERVICE_CA_BUNDLE: &str = "signing-cabundle";
-/// Where that bundle is kept.
+/// The place of that bundle.
 pub const SERVICE_CA_BUNDLE_HOME: ConfigMapKey = ca_bundle(object(SERVICE_CA, SERVICE_CA_BUNDLE));
 const MCO: &str = "openshift-machine-config-operator";
 

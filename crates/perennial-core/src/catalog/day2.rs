@@ -18,7 +18,7 @@ pub(super) const CONFIG: &str = "openshift-config";
 pub(super) const MANAGED: &str = "openshift-config-managed";
 pub(super) const ETCD: &str = "openshift-etcd";
 pub(super) const ETCDO: &str = "openshift-etcd-operator";
-/// Where the service CA and its bundle are kept.
+/// The namespace of the service CA and its bundle.
 pub const SERVICE_CA: &str = "openshift-service-ca";
 /// The row of the service CA.
 pub const SERVICE_CA_ROW: &str = "signing-key";

@@ -49,7 +49,7 @@ pub struct Row {
     pub copies: &'static [Copied],
     /// How a new one reaches the process that presents it.
     pub delivery: Delivery,
-    /// For signers: who has the key.
+    /// For signers: the holder of the key.
     pub custody: Option<Custody>,
     /// How many certificates the row stands for.
     pub scope: Scope,
@@ -344,7 +344,7 @@ pub enum Delivery {
     Indirect,
 }
 
-/// Who has a signer's key. Perennial can rotate only `Cluster`.
+/// The holder of a signer's key. Perennial can rotate only `Cluster`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Custody {

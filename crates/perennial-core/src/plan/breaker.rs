@@ -1,5 +1,4 @@
-//! The circuit breaker: a place is issued at most a few certificates within some time. A few in a row have their reasons, many are
-//! a loop.
+//! The circuit breaker: it limits how many certificates are issued for one place within an hour, because more mean a loop.
 
 use crate::catalog::Span;
 

@@ -264,7 +264,7 @@ impl Step {
             Action::Issue(_) => Verb::Issue,
             Action::Publish(_) => Verb::Publish,
             Action::CopySecret(_) | Action::CopyBundle(_) => Verb::Copy,
-            Action::Describe(kept) if kept.is_replaced => Verb::Replace,
+            Action::Describe(described) if described.is_replaced => Verb::Replace,
             Action::Describe(_) => Verb::Describe,
         }
     }
@@ -374,7 +374,7 @@ impl fmt::Display for Step {
                     (sources, gone) => write!(f, "copy {sources} to {}, and remove {gone} from it", self.object),
                 }
             }
-            Action::Describe(kept) if kept.is_replaced => {
+            Action::Describe(described) if described.is_replaced => {
                 write!(f, "replace {}, because its type is wrong", self.object)
             }
             Action::Describe(_) => write!(f, "correct the labels and annotations of {}", self.object),

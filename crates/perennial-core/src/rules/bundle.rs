@@ -144,7 +144,7 @@ impl fmt::Display for BundleReason {
             BundleReason::SignerUpdate { added, removed } => {
                 write!(f, "signer update: added [{}], removed [{}]", list(added), list(removed))
             }
-            BundleReason::NotCanonical => f.write_str("duplicates or order"),
+            BundleReason::NotCanonical => f.write_str("its certificates are duplicated or not sorted"),
             BundleReason::Unremembered => f.write_str("no annotation records since when its certificates are in it"),
             BundleReason::DatedAhead => f.write_str("the annotation dates its certificates in the future"),
             BundleReason::Reached => {

@@ -193,7 +193,7 @@ pub enum Waiting {
     },
 }
 
-/// Who or what can end a wait.
+/// What ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// Time, a rollout or the next pass. The rotation continues by itself.
@@ -248,13 +248,15 @@ impl Waiting {
     /// Returns the message without any time, for a status that must not change while nothing happens.
     pub fn summary(&self) -> String {
         match self {
-            Waiting::SignerTooYoung { .. } => "its signer is too new for the clients that verify it".to_owned(),
+            Waiting::SignerTooYoung { .. } => "its new signer may not have reached all verifiers yet".to_owned(),
             Waiting::Trust { refusal, .. } => {
                 let verifier = refusal.edge.split(" accepts ").next().unwrap_or_default();
                 let bundle = refusal.broken.bundle.split(':').next().unwrap_or_default();
                 format!("if issued now, a {verifier} that still has the previous {bundle} would reject it")
             }
-            Waiting::Rollout { lacking, .. } => format!("rollout of {}", first_few(lacking)),
+            Waiting::Rollout { lacking, .. } => {
+                format!("static pods must restart first: they still hold {}", first_few(lacking))
+            }
             Waiting::Window { .. } => "the maintenance window is closed".to_owned(),
             Waiting::Validity { .. } => "it is not valid yet".to_owned(),
             Waiting::Breaker { issued, .. } => {
@@ -336,15 +338,17 @@ impl fmt::Display for Reason {
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Waiting::SignerTooYoung { until } => write!(f, "signer too young until {until}"),
+            Waiting::SignerTooYoung { until } => {
+                write!(f, "its new signer may not have reached all verifiers before {until}")
+            }
             Waiting::Trust { until: Some(until), refusal } => write!(f, "until {until}: {refusal}"),
-            Waiting::Trust { until: None, refusal } => write!(f, "until something changes: {refusal}"),
+            Waiting::Trust { until: None, refusal } => write!(f, "until the cluster changes: {refusal}"),
             Waiting::Rollout { lacking, refusal, .. } => {
-                write!(f, "rollout of {}: {refusal}", first_few(lacking))
+                write!(f, "static pods must restart first: they still hold {}: {refusal}", first_few(lacking))
             }
             Waiting::Window { opens_at } => write!(f, "maintenance window opens at {opens_at}"),
-            Waiting::Validity { begins_at } => write!(f, "its own validity, which begins at {begins_at}"),
-            Waiting::OtherWriter { object, writer } => write!(f, "{writer} is writing {object}"),
+            Waiting::Validity { begins_at } => write!(f, "the start of its validity at {begins_at}"),
+            Waiting::OtherWriter { object, writer } => write!(f, "{writer} manages {object}"),
             Waiting::Signer { signer, .. } => write!(f, "its signer {signer} is not usable yet"),
             Waiting::Hosts { why } => write!(f, "its names are not known: {why}"),
             Waiting::Breaker { issued, since, until } => {
@@ -361,7 +365,7 @@ impl fmt::Display for Waiting {
             Waiting::Unknown { object, why } => write!(f, "{object} could not be read: {why}"),
             Waiting::Blocked { object, why, .. } => write!(f, "{object} could not be written: {why}"),
             Waiting::Policy { why, until } => {
-                write!(f, "the PKI resource cannot be read ({why}); left as it is until {until}")
+                write!(f, "the PKI resource cannot be read ({why}); the existing certificate stays until {until}")
             }
         }
     }
@@ -373,10 +377,10 @@ mod tests {
 
     #[test]
     fn of_many_names_three_are_listed() {
-        let told =
+        let few =
             |count: u8| first_few(&(b'a'..b'a' + count).map(|name| char::from(name).to_string()).collect::<Vec<_>>());
-        assert_eq!([0, 1, 2, 3].map(told), ["", "a", "a and b", "a, b and c"]);
-        assert_eq!([4, 9].map(told), ["a, b, c and 1 more", "a, b, c and 6 more"]);
+        assert_eq!([0, 1, 2, 3].map(few), ["", "a", "a and b", "a, b and c"]);
+        assert_eq!([4, 9].map(few), ["a, b, c and 1 more", "a, b, c and 6 more"]);
     }
 
     #[test]

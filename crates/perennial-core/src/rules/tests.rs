@@ -221,8 +221,16 @@ fn a_leaf_is_due_to_the_second() {
 #[test]
 fn a_refresh_waits_until_verifiers_have_the_new_signer_but_not_for_the_old_one() {
     let asked = |at, usable_on| Asked { at, signer: "s2", usable_on, bundle: &["s1", "s2"], ..Asked::default() };
-    check_target(&leaf(30), &asked(day(15), 17), "wait: signer too young until day 17");
-    check_target(&leaf(30), &asked(day(17) - second(), 17), "wait: signer too young until day 17");
+    check_target(
+        &leaf(30),
+        &asked(day(15), 17),
+        "wait: its new signer may not have reached all verifiers before day 17",
+    );
+    check_target(
+        &leaf(30),
+        &asked(day(17) - second(), 17),
+        "wait: its new signer may not have reached all verifiers before day 17",
+    );
     check_target(&leaf(30), &asked(day(17), 17), "issue: past its refresh time day 15");
     // With its current signer there is no verifier to wait for.
     let same = Asked { at: day(15), usable_on: 17, ..Asked::default() };
@@ -259,7 +267,11 @@ fn a_leaf_follows_a_new_signer_at_once_only_if_its_row_says_so() {
     };
     let found = || Observed::Present(secret("s1", 1095, &["a.test"]));
     check_target(&found(), &asked("etcd-serving-<node>", 1), "issue: cert not signed by most recent signer");
-    check_target(&found(), &asked("etcd-serving-<node>", 3), "wait: signer too young until day 3");
+    check_target(
+        &found(),
+        &asked("etcd-serving-<node>", 3),
+        "wait: its new signer may not have reached all verifiers before day 3",
+    );
     check_target(&leaf(30), &asked("kubelet-client", 1), "keep, look again at day 15");
 }
 
@@ -388,7 +400,7 @@ fn a_bundle_is_rewritten_for_duplicates_and_order_once() {
             published: published(),
         })
     };
-    check_bundle(&state(false), "", day(20), "[current new]: duplicates or order");
+    check_bundle(&state(false), "", day(20), "[current new]: its certificates are duplicated or not sorted");
     check_bundle(&state(true), "", day(20), "keep");
 }
 
@@ -463,7 +475,7 @@ fn leaves_in_the_original_operators_scenarios() {
         ("T02", made(garbled), middle, 60, normal, "issue: bad expiry: \"bad\""),
         ("T03", valid(), middle, 11, normal, refreshed),
         // The original operator keeps it silently; Perennial reports what it waits for.
-        ("T04", valid(), middle, 0, normal, "wait: signer too young until day 0+49m"),
+        ("T04", valid(), middle, 0, normal, "wait: its new signer may not have reached all verifiers before day 0+49m"),
         ("T05", valid(), middle, 60, recovery, "keep, look again at day 0+72m"),
         ("T06", valid(), over, 60, recovery, expired),
         ("T07", Observed::Absent, middle, 60, normal, "issue: secret doesn't exist"),
@@ -568,9 +580,9 @@ fn a_certificate_is_due_only_by_both_clocks() {
     assert_eq!(by_two_clocks(&future, day(1), days(-400)), "issue: not valid before day 20");
     assert_eq!(by_two_clocks(&future, day(1), days(18)), "issue: not valid before day 20");
     // It is valid by one clock, so it waits for the other.
-    assert_eq!(by_two_clocks(&future, day(1), days(20)), "wait: its own validity, which begins at day 20");
+    assert_eq!(by_two_clocks(&future, day(1), days(20)), "wait: the start of its validity at day 20");
     let soon = day(20) - SignedDuration::from_mins(5);
-    assert_eq!(by_two_clocks(&future, soon, SignedDuration::ZERO), "wait: its own validity, which begins at day 20");
+    assert_eq!(by_two_clocks(&future, soon, SignedDuration::ZERO), "wait: the start of its validity at day 20");
     assert_eq!(by_two_clocks(&future, soon - second(), SignedDuration::ZERO), "issue: not valid before day 20");
 }
 

@@ -43,7 +43,7 @@ pub struct Pod {
     pub uid: String,
     /// The node of the pod.
     pub node: Option<String>,
-    /// Who creates it again after an eviction.
+    /// The owner, which creates the pod again after an eviction.
     pub owner: Owner,
     /// True if it is being deleted.
     pub is_ending: bool,
@@ -53,7 +53,7 @@ pub struct Pod {
     pub uses: Vec<Use>,
 }
 
-/// Who creates a pod again after it is gone.
+/// The owner of a pod, which creates it again after it is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owner {
     /// A controller.
@@ -67,8 +67,8 @@ pub enum Owner {
     },
     /// The kubelet, from a static pod manifest. The API shows a mirror pod.
     Node,
-    /// No one.
-    Nobody,
+    /// The pod has no owner, and is not created again.
+    None,
 }
 
 /// The use of an object by a container.
@@ -258,8 +258,8 @@ impl Consumer<'_> {
             _ if self.old() == Old::No => Restart::Needless,
             _ if self.pod.is_ending => Restart::Ending,
             Owner::Node => Restart::Static,
-            Owner::Nobody if !include_bare => Restart::Bare,
-            Owner::Nobody | Owner::Controller { .. } => Restart::Evict,
+            Owner::None if !include_bare => Restart::Bare,
+            Owner::None | Owner::Controller { .. } => Restart::Evict,
         }
     }
 }
@@ -354,7 +354,7 @@ impl fmt::Display for Owner {
         match self {
             Owner::Controller { kind, name, .. } => write!(f, "{kind}/{name}"),
             Owner::Node => f.write_str("(its node)"),
-            Owner::Nobody => f.write_str("(nobody)"),
+            Owner::None => f.write_str("(none)"),
         }
     }
 }

@@ -87,7 +87,7 @@ const MOST_ROUNDS: usize = 10;
 
 /// Returns the clients that may not have reloaded the trust bundle, the earliest first.
 ///
-/// If `is_rotated` is set, the result describes the state after a rotation now. The check uses a Service that does not exist, so
+/// If `is_rotated` is set, the result describes the state after a rotation at this instant. The check uses a Service that does not exist, so
 /// that the result does not depend on the existing Services.
 pub fn clients(planner: &Planner<'_>, snapshot: &Snapshot, is_rotated: bool) -> Vec<Clients> {
     let wiring = planner.wiring();
@@ -154,8 +154,8 @@ impl fmt::Display for Distrusting {
         let since = self.since;
         write!(
             f,
-            "clients that have not reloaded since {since} still trust a distrusted CA, and servers that have not reloaded since \
-             then may present its certificates, which other clients reject"
+            "clients that have not reloaded since {since} still trust a distrusted CA; servers that have not reloaded since \
+             {since} may still present its certificates, which other clients reject"
         )
     }
 }

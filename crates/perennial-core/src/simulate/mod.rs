@@ -20,7 +20,7 @@ mod world;
 use jiff::{SignedDuration, Timestamp};
 
 pub use faults::{Fault, FaultKind, Scheduled};
-pub use outcome::{ClosestCall, Entry, Happening, Outage, Outcome, Violation};
+pub use outcome::{Entry, Happening, Outage, Outcome, RemainingValidity, Violation};
 pub use shrink::{Reproduction, shortest};
 
 use crate::catalog::{Catalog, ClusterFacts, Component};

@@ -33,7 +33,7 @@ pub struct Outcome {
     /// The outages: processes that did not accept each other.
     pub outages: Vec<Outage>,
     /// For each edge, the shortest remaining validity of a certificate when it was replaced.
-    pub closest: BTreeMap<String, ClosestCall>,
+    pub shortest_validity: BTreeMap<String, RemainingValidity>,
     /// The violations of the rules of the simulation.
     pub violations: Vec<Violation>,
 }
@@ -89,7 +89,7 @@ pub struct Outage {
 /// The shortest remaining validity of an edge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClosestCall {
+pub struct RemainingValidity {
     /// The time.
     pub at: Timestamp,
     /// The remaining validity in seconds.
@@ -123,7 +123,7 @@ impl Outcome {
             faults,
             story: Vec::new(),
             outages: Vec::new(),
-            closest: BTreeMap::new(),
+            shortest_validity: BTreeMap::new(),
             violations: Vec::new(),
         }
     }
@@ -133,7 +133,7 @@ impl Outcome {
     }
 }
 
-impl ClosestCall {
+impl RemainingValidity {
     /// Returns the remaining validity.
     pub fn left(&self) -> SignedDuration {
         SignedDuration::from_secs(self.left)

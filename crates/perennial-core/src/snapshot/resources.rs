@@ -1,4 +1,4 @@
-//! The resources by which a person configures a cluster, as far as decisions look at them: FeatureGate and ServiceCA.
+//! The configuration that administrators write in resources of the cluster: FeatureGate and ServiceCA.
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use crate::catalog::{Row, Span, Succession, TimeScale};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FeatureGate {
-    /// `ConfigurablePKI`: whether the PKI resource decides about keys.
+    /// `ConfigurablePKI`: true if the PKI resource chooses the keys.
     pub configurable_pki: bool,
-    /// `ShortCertRotation`: whether lifetimes are those of a rehearsal.
+    /// `ShortCertRotation`: true if lifetimes are the short ones of a rehearsal.
     pub short_cert_rotation: bool,
 }
 
@@ -21,7 +21,7 @@ impl Default for FeatureGate {
     }
 }
 
-/// What a person asks of the service CA in the ServiceCA resource, as it is written there.
+/// The fields of the ServiceCA resource that matter for the service CA, unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceCaConfig {
@@ -34,7 +34,7 @@ pub struct ServiceCaConfig {
     /// `unsupportedConfigOverrides.caConfig.validityDurationForTesting`: the validity of the next CA, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity_nanoseconds: Option<i64>,
-    /// `unsupportedConfigOverrides.caConfig.emergency`: whether that may be shorter than what all clients need to reload.
+    /// `unsupportedConfigOverrides.caConfig.emergency`: true if that validity may be shorter than the time that clients need to reload.
     #[serde(default)]
     pub emergency: bool,
 }
@@ -42,9 +42,8 @@ pub struct ServiceCaConfig {
 /// A validity that the rules cannot sustain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a service CA cannot have a validity of {asked}: Perennial rotates the CA when {minimum} of its validity remain, so that every pod \
-     restarts before the CA expires; and the CA must be in use for as long before that, so that every pod restarts before the next \
-     rotation; set {shortest} or more, or {emergency} or more where caConfig.emergency is true and you restart the pods yourself"
+    "a validity of {asked} is too short: pods need up to {minimum} to load a new CA, and the CA is rotated that long before it expires. \
+     Set {shortest} or more; or set caConfig.emergency to true and {emergency} or more, and restart the pods yourself"
 )]
 pub struct Unsustainable {
     asked: Days,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Slot;
 use crate::trust::{CertificateFacts, CertificateId};
 
-/// The result of an observation. A half-filled cache cannot be expressed: every object was looked at.
+/// The result of an observation. There is no variant for an object that was not looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Observed<T> {
@@ -146,12 +146,12 @@ impl<T> Observed<T> {
 }
 
 impl<K: Ord + 'static, V: 'static> Observed<BTreeMap<K, V>> {
-    /// What was listed; nothing where the list is not known.
+    /// Returns the list; an empty one if the list is not known.
     pub fn found(&self) -> &BTreeMap<K, V> {
         self.present().unwrap_or(const { &BTreeMap::new() })
     }
 
-    /// The same, to be changed; the list is known from now on.
+    /// Returns the list to be changed. From now on the list is known.
     pub fn found_mut(&mut self) -> &mut BTreeMap<K, V> {
         if !matches!(self, Observed::Present(_)) {
             *self = Observed::Present(BTreeMap::new());

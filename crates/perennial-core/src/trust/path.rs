@@ -9,7 +9,7 @@ use super::{CertificateFacts, PathLength, Principal};
 use crate::catalog::Purpose;
 use crate::spec::Host;
 
-/// What the leaf must be valid for.
+/// The requirements for the leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need<'a> {
     /// Server or client.
@@ -25,7 +25,7 @@ pub struct Need<'a> {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Obstacle {
     /// The leaf is not valid at that time.
-    #[error("it is not valid then, only from {not_before} to {not_after}")]
+    #[error("the certificate is valid only from {not_before} to {not_after}")]
     NotValid {
         /// The first second of the leaf's validity.
         not_before: Timestamp,
@@ -33,19 +33,19 @@ pub enum Obstacle {
         not_after: Timestamp,
     },
     /// The leaf has another purpose.
-    #[error("it is not for a {purpose}")]
+    #[error("the certificate is not for a {purpose}")]
     Purpose {
         /// The required purpose.
         purpose: Purpose,
     },
     /// The leaf lacks a name.
-    #[error("it is not for the name {host}")]
+    #[error("the certificate does not have the name {host}")]
     Host {
         /// The missing name.
         host: Host,
     },
     /// No trusted CA signed the leaf, directly or through others.
-    #[error("its signer {signer} is not trusted{}", namesake.iter().map(|it| format!("; {it} is")).collect::<String>())]
+    #[error("its signer {signer} is not trusted{}", namesake.iter().map(|it| format!("; the bundle has {it}")).collect::<String>())]
     Untrusted {
         /// The missing signer that is nearest to trust, with its key if the bundle has another CA of that name.
         signer: String,
@@ -108,7 +108,7 @@ fn lacking_host<'h>(leaf: &CertificateFacts, purpose: Purpose, hosts: &'h [Host]
     hosts.iter().find(is_lacking).filter(|_| purpose == Purpose::Server)
 }
 
-/// True if a leaf is for this purpose and has all of these names, whoever signed it and whenever it is valid.
+/// True if a leaf is for this purpose and has all of these names. Its signer and its validity do not matter.
 pub fn is_good_for(leaf: &CertificateFacts, purpose: Purpose, hosts: &[Host]) -> bool {
     allows(leaf, purpose) && lacking_host(leaf, purpose, hosts).is_none()
 }

@@ -37,9 +37,9 @@ const ROTATION: &str = "
 #[test]
 fn a_verifier_that_trusts_the_signer_accepts_the_leaf() {
     check(ROTATION, "old by s", "s", 10, "until day 90");
-    check(ROTATION, "old by s", "s#2", 60, "its signer s (key s) is not trusted; s (key s#2) is");
+    check(ROTATION, "old by s", "s#2", 60, "its signer s (key s) is not trusted; the bundle has s (key s#2)");
     check(ROTATION, "new by s#2", "s + s#2", 60, "until day 120");
-    check(ROTATION, "new by s#2", "s", 60, "its signer s (key s#2) is not trusted; s (key s) is");
+    check(ROTATION, "new by s#2", "s", 60, "its signer s (key s#2) is not trusted; the bundle has s (key s)");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn an_anchor_expires_like_everything_else() {
         client x by s days 0 to 30";
     check(certificates, "x by s", "s", 10, "until day 10");
     check(certificates, "x by s", "s", 11, "its signer s is trusted, but is valid only from 2026-01-01 to 2026-01-11");
-    check(certificates, "x by s", "s", 31, "it is not valid then, only from 2026-01-01 to 2026-01-31");
+    check(certificates, "x by s", "s", 31, "the certificate is valid only from 2026-01-01 to 2026-01-31");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_certificate_that_may_not_sign_is_no_issuer() {
     check(certificates, "z by top", "top", 1, "until day 50");
     check(certificates, "x by middle + middle by top", "top", 1, "its signer top is not trusted");
     check(certificates, "y by web", "web", 1, "its signer web is not trusted");
-    check(certificates, "w by top", "top", 1, "it is not for a client");
+    check(certificates, "w by top", "top", 1, "the certificate is not for a client");
 }
 
 #[test]
@@ -109,9 +109,12 @@ fn a_server_needs_every_name_that_clients_connect_to() {
     };
     assert_eq!(missing(&["web.test", "a.wild.test", "WEB.test", "10.0.0.7"]), None);
     assert_eq!(missing(&["*.wild.test"]), None);
-    assert_eq!(missing(&["web.test", "a.b.wild.test"]).as_deref(), Some("it is not for the name a.b.wild.test"));
-    assert_eq!(missing(&["wild.test"]).as_deref(), Some("it is not for the name wild.test"));
-    assert_eq!(missing(&["10.0.0.1"]).as_deref(), Some("it is not for the name 10.0.0.1"));
+    assert_eq!(
+        missing(&["web.test", "a.b.wild.test"]).as_deref(),
+        Some("the certificate does not have the name a.b.wild.test")
+    );
+    assert_eq!(missing(&["wild.test"]).as_deref(), Some("the certificate does not have the name wild.test"));
+    assert_eq!(missing(&["10.0.0.1"]).as_deref(), Some("the certificate does not have the name 10.0.0.1"));
     // A client has no host name to match.
     let client = world("client x by s days 0 to 10");
     let leaf = client.get(&CertificateId("x by s".into())).unwrap();
@@ -145,14 +148,14 @@ fn a_ca_must_be_added_before_its_use_and_removed_after() {
     check_write(
         ("s until day 61 | s + s#2", old),
         ("s until day 61 | s + s#2", "old by s until day 61 | new by s#2"),
-        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is",
+        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; the bundle has s (key s)",
     );
     check_write(("s + s#2", old), ("s + s#2", "old by s until day 61 | new by s#2"), "allowed");
     // Removing the old signer while a process may present the old leaf.
     check_write(
         ("s + s#2", "old by s until day 61 | new by s#2"),
         ("s + s#2 until day 61 | s#2", "old by s until day 61 | new by s#2"),
-        "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; s (key s#2) is",
+        "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; the bundle has s (key s#2)",
     );
     check_write(("s + s#2", new), ("s + s#2 until day 61 | s#2", new), "allowed");
 }
@@ -163,7 +166,7 @@ fn going_back_to_an_earlier_bundle_breaks_the_holders_of_the_newer_one() {
     check_write(
         ("s until day 61 | s + s#2", "new by s#2"),
         ("s until day 61 | s + s#2 until day 61 | s", "new by s#2"),
-        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is",
+        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; the bundle has s (key s)",
     );
 }
 
@@ -179,8 +182,7 @@ fn a_version_counts_until_its_last_holder_has_a_newer_one() {
     let check = |bundles: &str, expected: &str| check_write((bundles, "old by s"), (bundles, new), expected);
     check("s until day 50 | s + s#2", "allowed");
     check("s until day 60 | s + s#2", "allowed");
-    let refused =
-        "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; s (key s) is";
+    let refused = "day 60: a process that holds [s] rejects [new by s#2]: its signer s (key s#2) is not trusted; the bundle has s (key s)";
     check("s until day 61 | s + s#2", refused);
 }
 
@@ -196,7 +198,7 @@ fn a_write_that_breaks_an_edge_later_is_refused_now() {
     check_write(
         ("s + s#2", "new by s#2"),
         ("s + s#2", "new by s#2 until day 65 | old by s"),
-        "day 90: a process that holds [s + s#2] rejects [old by s]: it is not valid then, only from 2026-01-01T12:00:00Z to 2026-04-01T12:00:00Z",
+        "day 90: a process that holds [s + s#2] rejects [old by s]: the certificate is valid only from 2026-01-01T12:00:00Z to 2026-04-01T12:00:00Z",
     );
 }
 
@@ -205,8 +207,7 @@ fn a_broken_edge_does_not_block_its_repair() {
     check_write(("s", "new by s#2"), ("s until day 61 | s#2", "new by s#2"), "allowed");
     // While one pair is broken the edge does not hold; but the pair that still holds is kept.
     let leaves = "old by s until day 70 | new by s#2";
-    let refused =
-        "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; s (key s#2) is";
+    let refused = "day 60: a process that holds [s#2] rejects [old by s]: its signer s (key s) is not trusted; the bundle has s (key s#2)";
     check_write(("s", leaves), ("s until day 61 | s#2", leaves), refused);
     check_write(("s", leaves), ("s until day 61 | s + s#2", leaves), "allowed");
 }

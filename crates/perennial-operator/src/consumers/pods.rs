@@ -73,7 +73,7 @@ fn owner(metadata: &ObjectMeta) -> Owner {
             let (kind, name, uid) = (owner.kind.clone(), owner.name.clone(), owner.uid.clone());
             Owner::Controller { kind, name, uid }
         }
-        None => Owner::Nobody,
+        None => Owner::None,
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
             {"name": "kube-api-access-x2b", "projected": {"sources": [
                 {"serviceAccountToken": {"path": "token"}}, {"configMap": {"name": "openshift-service-ca.crt"}},
             ]}},
-            {"name": "idle", "secret": {"secretName": "mounted-by-nobody"}},
+            {"name": "idle", "secret": {"secretName": "not-mounted"}},
             {"name": "scratch", "emptyDir": {}},
         ]);
         let main = json!({
@@ -325,8 +325,8 @@ mod tests {
             owner(json!({"ownerReferences": [reference("Backup", json!(null)), reference("ReplicaSet", json!(true))]})),
             "ReplicaSet/it"
         );
-        assert_eq!(owner(json!({"ownerReferences": [reference("Backup", json!(false))]})), "(nobody)");
-        assert_eq!(owner(json!({})), "(nobody)");
+        assert_eq!(owner(json!({"ownerReferences": [reference("Backup", json!(false))]})), "(none)");
+        assert_eq!(owner(json!({})), "(none)");
         assert_eq!(owner(json!({"ownerReferences": [reference("Node", json!(true))]})), "(its node)");
         let mirror = json!({"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [reference("ReplicaSet", json!(true))]});
         assert_eq!(owner(mirror), "(its node)");

@@ -414,7 +414,7 @@ async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy
     let issued = |name: &str, warning: &str| {
         log.warnings(warning).into_iter().filter(|line| line.contains(&format!("Secret {name}"))).count()
     };
-    let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a certificate that lives 3650d";
+    let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a validity of 3650d";
     let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with RSA 2048";
     assert_eq!(issued("openshift-kube-apiserver-operator/loadbalancer-serving-signer", weak), 1);
     assert_eq!(issued("openshift-kube-apiserver/aggregator-client", limited), 1);

@@ -121,7 +121,7 @@ async fn components_of_another_operator_are_not_written() {
     let mut after = operators.get("kube-apiserver").await.unwrap().status.unwrap();
     let not_managed = after.conditions.iter().position(|it| it.type_ == NOT_MANAGED).unwrap();
     let not_managed = after.conditions.remove(not_managed);
-    assert!(not_managed.message.unwrap().starts_with("cluster-kube-apiserver-operator is writing "));
+    assert!(not_managed.message.unwrap().starts_with("cluster-kube-apiserver-operator manages "));
     assert_eq!(after, before.status.unwrap());
     let events = Api::<Event>::namespaced(cluster.client.clone(), "openshift-kube-apiserver-operator");
     let told = events.list(&ListParams::default()).await.unwrap();

@@ -177,7 +177,7 @@ fn warn(plan: &InstallPlan<'_>) {
     let mut weak = Vec::new();
     for warning in &plan.warnings {
         match warning {
-            KeyWarning::WeakForItsLife { certificate, .. } => weak.push(certificate.as_str()),
+            KeyWarning::WeakForItsValidity { certificate, .. } => weak.push(certificate.as_str()),
             other => talk::line(format_args!("warning: {other}")),
         }
     }

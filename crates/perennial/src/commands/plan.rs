@@ -179,7 +179,7 @@ fn why(report: &Report, step: &Step) -> String {
         }
         Action::CopySecret(items) => copied(report, items),
         Action::CopyBundle(item) => copied(report, std::slice::from_ref(item)),
-        Action::Describe(kept) if kept.is_replaced => "wrong type".to_owned(),
+        Action::Describe(described) if described.is_replaced => "wrong type".to_owned(),
         Action::Describe(_) => "labels and annotations".to_owned(),
     }
 }
@@ -244,7 +244,7 @@ pub(super) fn print_waiting(now: Timestamp, waiting: &Waiting, out: &mut dyn Wri
     let (cause, refusal) = match waiting {
         Waiting::Trust { refusal, .. } => ("every verifier to trust it".to_owned(), Some(refusal)),
         Waiting::Rollout { lacking, refusal, .. } => {
-            (format!("rollout on {}", rules::first_few(lacking)), Some(refusal))
+            (format!("the restart of static pods that still hold {}", rules::first_few(lacking)), Some(refusal))
         }
         Waiting::SignerTooYoung { .. } => ("every verifier to have its new signer".to_owned(), None),
         other => (other.to_string(), None),
@@ -252,7 +252,7 @@ pub(super) fn print_waiting(now: Timestamp, waiting: &Waiting, out: &mut dyn Wri
     labelled("waits for", &cause, out)?;
     let until = match waiting.until() {
         Some(until) => format!("{} ({}) at the latest", span::instant(until), span::from_to(now, until)),
-        None => "this changes; time alone does not end the wait".to_owned(),
+        None => "the cause of the wait is gone; time alone does not end it".to_owned(),
     };
     labelled("until", &until, out)?;
     match refusal {

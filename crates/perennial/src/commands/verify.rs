@@ -43,7 +43,7 @@ use crate::table::{Table, labelled, section};
     0   every edge holds\n  \
     1   failure, such as no right to read any Secret\n  \
     2   wrong usage\n  \
-    3   an edge ends within --warn-within, or an object could not be read: a warning names it\n  \
+    3   an edge breaks within --warn-within without a renewal, or an object could not be read: a warning names it\n  \
     4   an edge is broken")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -130,13 +130,13 @@ fn print_summary(matrix: &Matrix<'_>, out: &mut dyn Write) -> io::Result<()> {
         _ => None,
     };
     if let Some((first, edge)) = matrix.edges.iter().filter_map(|it| Some((until(it)?, &it.edge))).min() {
-        writeln!(out, "First edge to end without a renewal: {edge}, {}.", span::from_to(matrix.at, first))?;
+        writeln!(out, "First edge to break without a renewal: {edge}, {}.", span::from_to(matrix.at, first))?;
     }
     let is_soon = |it: &&Checked| until(it).is_some() && severity(matrix, it) == Found::Warnings;
     let soon = matrix.edges.iter().filter(is_soon).count();
     if soon > 0 {
         let within = span::text(matrix.at.duration_until(matrix.warn_before));
-        writeln!(out, "Ending within {within}: {soon}, marked with *.")?;
+        writeln!(out, "Edges that break within {within} without a renewal: {soon}, marked with *.")?;
     }
     Ok(())
 }

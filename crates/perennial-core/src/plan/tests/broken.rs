@@ -34,7 +34,7 @@ fn a_certificate_that_becomes_valid_within_the_clock_allowance_is_kept_and_repor
         let begins_at = cluster.now() + SECOND * 300;
         cluster.change_secret(LEAF, |state| *state = living(state, begins_at, day(33)));
         expect![[r#"
-            wait openshift-kube-apiserver/aggregator-client: its own validity, which begins at day 3+00:05
+            wait openshift-kube-apiserver/aggregator-client: the start of its validity at day 3+00:05
             risk: extension API server accepts aggregator-client of kube-apiserver
             risk: kube-controller-manager accepts aggregator-client of kube-apiserver
             look again day 3+00:05
@@ -55,7 +55,7 @@ fn a_signer_that_becomes_valid_within_the_clock_allowance_is_kept_and_reported_u
     cluster.change_secret(SIGNER, |state| *state = living(state, begins_at, day(300)));
     let report = cluster.plan();
     let waits: Vec<String> = report.waiting.iter().map(|it| format!("{}: {}", it.name, it.waiting)).collect();
-    assert_eq!(waits, [format!("aggregator-client-signer: its own validity, which begins at {begins_at}")]);
+    assert_eq!(waits, [format!("aggregator-client-signer: the start of its validity at {begins_at}")]);
     assert_eq!(report.next_look.min(begins_at), report.next_look);
 }
 
@@ -84,14 +84,14 @@ fn an_expired_certificate_that_cannot_be_renewed_is_reported() {
     assert_eq!(days(&report.next_look.to_string()), "day 5+01:00:01");
     let report = cluster.plan_at(report.next_look);
     let risks: Vec<String> = report.risks.iter().map(|risk| days(&risk.to_string())).collect();
-    expect!["kube-apiserver rejects day1/admin-kubeconfig-client of kubectl from day 5+01:00:01 on: a process that holds openshift-kube-apiserver/client-ca:ca-bundle.crt rejects file:day1/admin-kubeconfig-client: it is not valid then, only from day -1+23:55 to day 5+01:00"].assert_eq(&risks.join("\n"));
+    expect!["kube-apiserver rejects day1/admin-kubeconfig-client of kubectl from day 5+01:00:01 on: a process that holds openshift-kube-apiserver/client-ca:ca-bundle.crt rejects file:day1/admin-kubeconfig-client: the certificate is valid only from day -1+23:55 to day 5+01:00"].assert_eq(&risks.join("\n"));
 }
 
 #[test]
 fn a_plan_reports_the_same_broken_edges_as_the_trust_matrix() {
     // Another operator writes the component, so nothing is written; the broken edges are still reported.
     let mut cluster = settled();
-    cluster.snapshot.other_writers.insert(ca("openshift-kube-apiserver/client-ca"), "somebody".to_owned());
+    cluster.snapshot.other_writers.insert(ca("openshift-kube-apiserver/client-ca"), "other-operator".to_owned());
     let Some(Observed::Present(state)) = cluster.snapshot.bundles.get_mut(&ca("openshift-kube-apiserver/client-ca"))
     else {
         panic!("it is there")

@@ -107,11 +107,11 @@ fn a_forecast_lists_what_still_waits_at_its_end() {
         .go_to(day(5))
         .snapshot
         .other_writers
-        .insert(super::fixture::tls("openshift-etcd/etcd-signer"), "somebody".to_owned());
+        .insert(super::fixture::tls("openshift-etcd/etcd-signer"), "other-operator".to_owned());
     let forecast = forecast(builtin(), &cluster.snapshot, day(6));
     assert!(!forecast.stuck.is_empty());
     assert!(
-        forecast.stuck.iter().all(|it| it.ends_with("somebody is writing openshift-etcd/etcd-signer")),
+        forecast.stuck.iter().all(|it| it.ends_with("other-operator manages openshift-etcd/etcd-signer")),
         "{:?}",
         forecast.stuck
     );

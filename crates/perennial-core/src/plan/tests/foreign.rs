@@ -79,7 +79,7 @@ fn a_service_cannot_ask_for_a_secret_of_the_cluster() {
     cluster.snapshot.services.found_mut().insert(tls(signer), wanted);
     let report = cluster.plan();
     assert_eq!(issues(&report.steps).len(), 0);
-    assert!(waiting(&report).contains("etcd-signer is writing openshift-etcd/etcd-signer"), "{}", waiting(&report));
+    assert!(waiting(&report).contains("etcd-signer manages openshift-etcd/etcd-signer"), "{}", waiting(&report));
     cluster.settle();
     assert_eq!(cluster.secret(signer).certificate.id, before);
 }

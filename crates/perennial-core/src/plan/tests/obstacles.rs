@@ -277,7 +277,7 @@ fn an_unknown_policy_delays_new_certificates() {
     cluster.snapshot.policy = Observed::Unknown { why: "forbidden".to_owned() };
     cluster.snapshot.policy_unknown_since = Some(day(1));
     expect![[r#"
-        wait openshift-kube-apiserver/kubelet-client (forced rotation: test): the PKI resource cannot be read (forbidden); left as it is until day 24
+        wait openshift-kube-apiserver/kubelet-client (forced rotation: test): the PKI resource cannot be read (forbidden); the existing certificate stays until day 24
     "#]].assert_eq(&waiting(&cluster.plan()));
     // One failed read is no reason for another kind of key, however old the certificate is.
     cluster.pass_to(day(25));

@@ -101,7 +101,10 @@ fn existing_certificates_are_kept_until_eighty_percent_of_their_validity_while_t
     let report = cluster.plan_at(day(15));
     assert_eq!(issues(&report.steps).len(), 0, "{}", text(&report));
     let waits = report.waiting.iter().find(|it| it.slot.object_text() == leaf).unwrap();
-    assert_eq!(days(&short(&waits.waiting)), "the PKI resource cannot be read (forbidden); left as it is until day 24");
+    assert_eq!(
+        days(&short(&waits.waiting)),
+        "the PKI resource cannot be read (forbidden); the existing certificate stays until day 24"
+    );
     assert_eq!(waits.reason, Some(Reason::PastRefresh { since: day(15) }));
     assert_eq!(report.next_look, day(24));
     let report = cluster.plan_at(day(24));

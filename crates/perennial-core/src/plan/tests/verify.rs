@@ -77,7 +77,7 @@ fn a_broken_edge_names_the_verifier_the_certificate_and_the_reason() {
     assert_eq!(
         state(&cluster, AGGREGATION),
         "broken: a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt rejects \
-         openshift-kube-apiserver/aggregator-client:tls.crt: it is not valid then, only from day -1+23:55 to day 30"
+         openshift-kube-apiserver/aggregator-client:tls.crt: the certificate is valid only from day -1+23:55 to day 30"
     );
     let mut cluster = Cluster::made();
     cluster.go_to(day(3));

@@ -126,7 +126,7 @@ fn a_leaf_waits_for_a_signer_that_becomes_valid_within_the_clock_allowance() {
     cluster.settle();
     let report = cluster.plan();
     expect![[r#"
-        wait openshift-kube-apiserver-operator/aggregator-client-signer: its own validity, which begins at day 3+00:05
+        wait openshift-kube-apiserver-operator/aggregator-client-signer: the start of its validity at day 3+00:05
         wait openshift-kube-apiserver/aggregator-client (secret doesn't exist): its signer aggregator-client-signer is not usable yet
         look again day 3+00:05
     "#]].assert_eq(&text(&report));

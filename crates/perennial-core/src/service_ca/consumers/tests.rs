@@ -186,10 +186,10 @@ fn an_observed_certificate_overrides_the_estimate() {
 #[test]
 fn only_pods_with_a_controller_are_evicted() {
     let old = || vec![certificate(Way::Volume, "11:00")];
-    let bare = Pod { owner: Owner::Nobody, ..pod("bare", old()) };
+    let bare = Pod { owner: Owner::None, ..pod("bare", old()) };
     let mirror = Pod { owner: Owner::Node, ..pod("mirror", old()) };
     let ending = Pod { is_ending: true, ..pod("ending", old()) };
-    let fresh = Pod { owner: Owner::Nobody, ..pod("fresh", vec![certificate(Way::Volume, "12:30")]) };
+    let fresh = Pod { owner: Owner::None, ..pod("fresh", vec![certificate(Way::Volume, "12:30")]) };
     let (pods, sources) = ([bare, mirror, ending, fresh, pod("web", old())], sources());
     let decided = |include_bare| {
         let all = consumers(&pods, &sources, &BTreeMap::new());
@@ -239,7 +239,7 @@ fn one_pod_per_controller_is_evicted_at_a_time_and_none_while_one_is_not_ready()
         let owner = Owner::Controller { kind: "ReplicaSet".to_owned(), name: owner.to_owned(), uid: owner.to_owned() };
         Pod { owner, ..pod(name, Vec::new()) }
     };
-    let bare = |name: &str| Pod { owner: Owner::Nobody, ..pod(name, Vec::new()) };
+    let bare = |name: &str| Pod { owner: Owner::None, ..pod(name, Vec::new()) };
     let pods = [of("a-1", "a"), of("a-2", "a"), of("b-1", "b"), bare("c"), bare("d")];
     let waiting: Vec<&Pod> = pods.iter().collect();
     let count = |numbers: &[(&str, usize)]| numbers.iter().map(|(uid, it)| ((*uid).to_owned(), *it)).collect();

@@ -50,7 +50,7 @@ struct Lost {
 /// The result of the connections on an edge.
 enum Meeting {
     /// Not all processes have started yet.
-    Nobody,
+    NotStarted,
     Fine,
     Refused {
         what: String,
@@ -114,13 +114,17 @@ impl Run<'_, '_> {
                 if has_ended {
                     self.meetings.of_ends.insert(self.outcome.outages.len());
                 }
-                self.outcome.tell(self.now, Happening::Trust, format!("{edge} is down: {what}"));
+                self.outcome.tell(
+                    self.now,
+                    Happening::Trust,
+                    format!("{}: {what}", edge.replacen(" accepts ", " rejects ", 1)),
+                );
                 let outage = Outage { edge: edge.to_string(), from: self.now, to: None, what };
                 self.meetings.open.insert(edge, self.outcome.outages.len());
                 self.outcome.outages.push(outage);
             }
-            (Meeting::Fine | Meeting::Nobody, Some(outage)) => self.close(&edge, outage),
-            (Meeting::Refused { .. }, Some(_)) | (Meeting::Fine | Meeting::Nobody, None) => {}
+            (Meeting::Fine | Meeting::NotStarted, Some(outage)) => self.close(&edge, outage),
+            (Meeting::Refused { .. }, Some(_)) | (Meeting::Fine | Meeting::NotStarted, None) => {}
         }
     }
 
@@ -129,7 +133,7 @@ impl Run<'_, '_> {
         let outage = &mut self.outcome.outages[outage];
         outage.to = Some(self.now);
         let lasted = words::span(outage.from.duration_until(self.now));
-        self.outcome.tell(self.now, Happening::Trust, format!("{edge} is up again after {lasted}"));
+        self.outcome.tell(self.now, Happening::Trust, format!("{edge} again, after {lasted}"));
     }
 
     /// Closes the outages of edges with a node or Service that no longer exists.
@@ -171,7 +175,7 @@ impl Run<'_, '_> {
         match refused {
             Some(refused) => refused,
             None if met => Meeting::Fine,
-            None => Meeting::Nobody,
+            None => Meeting::NotStarted,
         }
     }
 

@@ -106,7 +106,7 @@ impl Run<'_, '_> {
     }
 
     /// Plans the families with waits after the restart of a static pod. Others are not affected.
-    pub(super) fn stir_who_waits(&mut self) {
+    pub(super) fn plan_waiting_families(&mut self) {
         if !self.operator.waiting.is_empty() {
             self.operator.dirty.extend(self.operator.waiting.keys().map(|(root, _)| *root));
             self.notice();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::judge::{Content, Side, handed_out};
-use super::super::outcome::ClosestCall;
+use super::super::outcome::RemainingValidity;
 use super::super::world::{Contents, Reads, Running, content};
 use super::Run;
 use super::queue::Event;
@@ -94,7 +94,7 @@ impl Run<'_, '_> {
                 self.soon(1, seconds, Event::Relay(process, content));
             }
         }
-        self.stir_who_waits();
+        self.plan_waiting_families();
     }
 
     /// Starts the processes of a static pod with the content of its revision, or of their files.
@@ -140,7 +140,7 @@ impl Run<'_, '_> {
                 self.soon(1, seconds, Event::Relay(process, content));
             }
         }
-        self.stir_who_waits();
+        self.plan_waiting_families();
     }
 
     // Others
@@ -176,11 +176,11 @@ impl Run<'_, '_> {
     fn note_closest(&mut self, number: usize, left: i64) {
         for case in &self.world.processes[number].cases {
             let name = &self.world.cases[*case].name;
-            let call = ClosestCall { at: self.now, left };
-            match self.outcome.closest.get_mut(name.as_ref()) {
+            let call = RemainingValidity { at: self.now, left };
+            match self.outcome.shortest_validity.get_mut(name.as_ref()) {
                 Some(known) if known.left <= left => {}
                 Some(known) => *known = call,
-                None => drop(self.outcome.closest.insert(name.to_string(), call)),
+                None => drop(self.outcome.shortest_validity.insert(name.to_string(), call)),
             }
         }
     }

@@ -192,7 +192,7 @@ async fn left_alone(lab: &Lab) -> Ca {
     }
     let (status, message) = lab.condition(NOT_MANAGED).await;
     assert_eq!(status, "True");
-    assert!(message.starts_with("service-ca-operator is writing ") && message.contains(NAMESPACE), "{message}");
+    assert!(message.starts_with("service-ca-operator manages ") && message.contains(NAMESPACE), "{message}");
     lab.ca().await
 }
 

@@ -89,7 +89,7 @@ async fn is_healthy_when_every_pod_has_started_since(cluster: Cluster) {
     let (shop, client) = distrusted(cluster).await;
     let (status, message) = told(&shop, "Degraded").await;
     assert_eq!(status, "True", "{message}");
-    assert!(message.contains("1 pod started before that: shop/web-1. "), "{message}");
+    assert!(message.contains("1 pod started before the last change: shop/web-1. "), "{message}");
     assert!(message.contains("still trust a distrusted CA"), "{message}");
     // Services are served all the same.
     assert_eq!(told(&shop, "Available").await.0, "True");
@@ -142,7 +142,7 @@ async fn is_healthy_after_a_lost_key_when_every_pod_has_started_since(cluster: C
     once(&shop, &client).await;
     once(&shop, &client).await;
     let (status, message) = told(&shop, "Degraded").await;
-    assert!(status == "True" && message.contains("1 pod started before that: shop/web-1. "), "{message}");
+    assert!(status == "True" && message.contains("1 pod started before the last change: shop/web-1. "), "{message}");
     pods(&shop).delete("web-1", &DeleteParams::default().grace_period(0)).await.unwrap();
     once(&shop, &client).await;
     once(&shop, &client).await;

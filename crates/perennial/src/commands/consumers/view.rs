@@ -162,7 +162,7 @@ impl Shown<'_> {
                 namespace: it.pod.object.namespace.clone(),
                 pod: it.pod.object.name.clone(),
                 node: it.pod.node.clone(),
-                owner: (it.pod.owner != Owner::Nobody).then(|| it.pod.owner.to_string()),
+                owner: (it.pod.owner != Owner::None).then(|| it.pod.owner.to_string()),
                 old: it.old().to_string(),
                 has: it.held.iter().map(item_held).collect(),
                 restart: fate.map(|fate| fate.text().to_owned()),
@@ -286,7 +286,7 @@ mod tests {
         vec![
             pod("shop", "web-5c9-x2b", owner(), &both),
             pod("shop", "web-5c9-z7k", owner(), &[(Kind::Secret, "web-tls", Way::Volume, new)]),
-            pod("shop", "job", Owner::Nobody, &[(Kind::Secret, "web-tls", Way::Volume, old)]),
+            pod("shop", "job", Owner::None, &[(Kind::Secret, "web-tls", Way::Volume, old)]),
             pod("bank", "teller", owner(), &[(Kind::ConfigMap, "trust", Way::Environment, old)]),
         ]
     }
@@ -386,7 +386,7 @@ mod tests {
                 bank:
                 teller        ConfigMap/trust   environment   40d ago   2h ago    yes       -                        evicted       -         main         ReplicaSet/web-5c9   node-1   -
                 shop:
-                job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        skipped       web       main         (nobody)             node-1   port 8443: Connection refused; no controller recreates it: pass --include-bare to evict it
+                job           Secret/web-tls    volume        40d ago   2h ago    perhaps   -                        skipped       web       main         (none)               node-1   port 8443: Connection refused; no controller recreates it: pass --include-bare to evict it
                 web-5c9-x2b   Secret/web-tls    volume        40d ago   2h ago    yes       old (until 2027-03-01)   not evicted   web       main         ReplicaSet/web-5c9   node-1   a budget says no
                 web-5c9-x2b   ConfigMap/trust   subPath       40d ago   2h ago    yes       -                        not evicted   -         main         ReplicaSet/web-5c9   node-1   a budget says no
             "#]],

@@ -19,8 +19,8 @@ pub(super) fn print(simulated: &Simulated, catalog: &Catalog, verbose: bool, out
     print_header(simulated, out)?;
     section("STORY", out)?;
     print_years(outcome, catalog, verbose, out)?;
-    section("CLOSEST CALLS: the shortest remaining validity when a process loaded the next certificate", out)?;
-    closest(outcome).print(out)?;
+    section("SHORTEST REMAINING VALIDITY of a certificate when a process loaded the next one", out)?;
+    shortest_validity(outcome).print(out)?;
     section("ISSUED", out)?;
     wrapped("", &counts(&outcome.issued), out)?;
     if let Some(reproduction) = &simulated.reproduction {
@@ -89,7 +89,7 @@ fn shortened(entry: &Entry) -> String {
         Happening::Signer | Happening::Certificate => shortened_issue(text),
         Happening::Waited => shortened_wait(text),
         Happening::Risk => text.split_once(": a process that holds ").map(|(risk, _)| risk.to_owned()),
-        Happening::Trust => text.split_once(" is down: ").map(|(edge, _)| format!("{edge} is down")),
+        Happening::Trust => text.split_once(": ").map(|(edge, _)| edge.to_owned()),
         Happening::Fault | Happening::Ended | Happening::Violation => None,
     };
     shorter.unwrap_or_else(|| text.to_owned())
@@ -144,12 +144,12 @@ fn counts(rows: &BTreeMap<String, u64>) -> String {
     rows.iter().map(|(row, count)| format!("{row}:{count}")).collect::<Vec<_>>().join(", ")
 }
 
-fn closest(outcome: &Outcome) -> Table {
-    let mut calls: Vec<_> = outcome.closest.iter().collect();
-    calls.sort_by_key(|(edge, call)| (call.left, edge.as_str()));
+fn shortest_validity(outcome: &Outcome) -> Table {
+    let mut shortest: Vec<_> = outcome.shortest_validity.iter().collect();
+    shortest.sort_by_key(|(edge, it)| (it.left, edge.as_str()));
     let mut table = Table::new(&["LEFT", "WHEN", "EDGE"]);
-    for (edge, call) in calls {
-        table.row([span::text(call.left()), span::day(call.at), edge.clone()]);
+    for (edge, it) in shortest {
+        table.row([span::text(it.left()), span::day(it.at), edge.clone()]);
     }
     table
 }
