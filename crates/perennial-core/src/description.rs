@@ -136,7 +136,7 @@ impl Description {
     pub fn of_issue(catalog: &Catalog, row: &Row, service: Option<&Service>, scale: TimeScale) -> Description {
         let mut description = Description::of_row(catalog, row, service, When::Always);
         if row.annotations == Annotations::None {
-            description.say_whose(catalog, row);
+            description.set_owner(catalog, row);
         }
         if let (Annotations::CertificateValidity, Succession::Refresh(refresh)) = (row.annotations, row.succession) {
             description.say(REFRESH_PERIOD, go_duration(refresh.scaled(scale)));
@@ -200,7 +200,7 @@ impl Description {
             // Perennial does not change the metadata of such objects.
             Annotations::None => {}
             Annotations::CertificateValidity => {
-                description.say_whose(catalog, row);
+                description.set_owner(catalog, row);
                 if row.usage.serves() {
                     description.repeat(HOSTNAMES, Value::Hostnames, When::Always);
                 }
@@ -213,20 +213,20 @@ impl Description {
                 description.labels.insert(MANAGED_TYPE.to_owned(), kind.to_owned());
             }
             Annotations::ServiceServing => {
-                service.into_iter().for_each(|it| description.say_service(row, it, boundaries));
+                service.into_iter().for_each(|it| description.set_service(row, it, boundaries));
             }
         }
         description
     }
 
     /// Sets the owning component and the description.
-    fn say_whose(&mut self, catalog: &Catalog, row: &Row) {
+    fn set_owner(&mut self, catalog: &Catalog, row: &Row) {
         self.say(OWNING_COMPONENT, row.component.owner().to_owned());
         self.say(DESCRIPTION, catalog.logical(row).purpose.to_owned());
     }
 
     /// Sets the annotations that name the Service.
-    fn say_service(&mut self, row: &Row, service: &Service, boundaries: When) {
+    fn set_service(&mut self, row: &Row, service: &Service, boundaries: When) {
         let Service { name, uid, family, .. } = service;
         for (key, text) in serving::origin_of(*family, name, uid) {
             self.say(&key, text);

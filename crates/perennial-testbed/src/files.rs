@@ -67,7 +67,7 @@ mod tests {
         let opened = fs::canonicalize(files.path("tls.crt")).unwrap();
         files.replace(&pair("two")).unwrap();
         assert_eq!((read(&files, "tls.crt"), read(&files, "tls.key")), ("tls.crt two".into(), "tls.key two".into()));
-        assert!(!opened.exists(), "whoever watches the old file hears of it");
+        assert!(!opened.exists(), "a process that watches the old file sees the change");
         files.replace(&BTreeMap::new()).unwrap();
         assert!(!files.path("tls.crt").exists());
     }

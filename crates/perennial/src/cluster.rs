@@ -97,7 +97,7 @@ impl ClusterArgs {
     }
 
     /// Returns a client for the operator, which waits for its cluster without limit.
-    pub(crate) async fn patient_client(&self) -> anyhow::Result<Client> {
+    pub(crate) async fn unlimited_client(&self) -> anyhow::Result<Client> {
         connections::client(self.config().await?).context("failed to create a client")
     }
 

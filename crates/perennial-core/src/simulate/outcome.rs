@@ -128,7 +128,7 @@ impl Outcome {
         }
     }
 
-    pub(super) fn tell(&mut self, at: Timestamp, kind: Happening, text: impl Into<String>) {
+    pub(super) fn record(&mut self, at: Timestamp, kind: Happening, text: impl Into<String>) {
         self.story.push(Entry { at, kind, text: text.into() });
     }
 }

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_snapshot_shows_nothing_that_nobody_chose() {
+    fn a_saved_snapshot_contains_only_settings_that_a_person_chose() {
         let saved = serde_json::to_value(empty()).unwrap();
         assert!(saved.get("settings").is_none() && saved.get("distrusted").is_none(), "{saved}");
         assert_eq!(serde_json::from_value::<Snapshot>(saved).unwrap(), empty());

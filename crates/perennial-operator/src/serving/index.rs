@@ -751,7 +751,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_later_holds_up_nobody() {
+    fn a_service_that_is_created_later_does_not_delay_the_representatives() {
         let index = index();
         assert_eq!(index.representatives(), None, "web is not reconciled yet");
         index.found(&named("web"), "u1", right("7"));

@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use super::{
     Answer, AskError,
     clients::{go_program, read_reason, refused},
-    servers::PATIENCE,
+    servers::TIMEOUT,
 };
 use crate::{ToolError, tools};
 
@@ -85,7 +85,7 @@ impl Callers {
         let line = format!("{number}\t{port}\t{name}\t{mark}\t{}\n", STANDARD.encode(bundle));
         // Without a reader there is no answer.
         let _ = self.input.write_all(line.as_bytes());
-        match self.set.recv_timeout(PATIENCE) {
+        match self.set.recv_timeout(TIMEOUT) {
             Ok(set) if set == number => Ok(()),
             answer => Err(ToolError::garbled("the Go clients", format!("set {number}"), format!("{answer:?}")).into()),
         }

@@ -15,7 +15,7 @@ use rustls::{CertificateError, ClientConfig, ClientConnection, Stream, crypto::a
 use rustls_pki_types::ServerName;
 use tempfile::NamedTempFile;
 
-use super::{Answer, AskError, Call, Client, GREETING, Reason, servers::PATIENCE};
+use super::{Answer, AskError, Call, Client, GREETING, Reason, servers::TIMEOUT};
 use crate::{
     ToolError,
     judges::in_parallel,
@@ -158,7 +158,7 @@ fn rustls(call: &Call<'_>) -> Result<Answer, AskError> {
     let mut client = ClientConnection::new(Arc::new(config), name).map_err(TlsError::Setup)?;
     let mut talk = || -> io::Result<String> {
         let mut socket = TcpStream::connect((Ipv4Addr::LOCALHOST, call.port))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         let mut said = String::new();
         let mut stream = Stream::new(&mut client, &mut socket);
         stream.flush()?;
@@ -205,7 +205,7 @@ fn address(call: &Call<'_>) -> String {
 /// Ends a command line that hangs.
 fn within_patience(command: &Command) -> Command {
     let mut timed = Command::new("timeout");
-    timed.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
+    timed.arg(TIMEOUT.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
     timed
 }
 
@@ -235,12 +235,12 @@ mod tests {
         let question = Question { id: "it".into(), server, bundle, name: "web.example.test".into() };
         for client in Client::ALL {
             let answer = dial(client, &[Call { question: &question, port }]);
-            said(client, answer.expect_err("nobody showed a certificate"));
+            said(client, answer.expect_err("no server presented a certificate"));
         }
     }
 
     #[test]
-    fn where_nobody_shows_a_certificate_nobody_has_refused_one() {
+    fn without_a_server_certificate_no_client_reports_a_rejection() {
         let is_broken = |client, error| assert!(matches!(error, AskError::Broken { .. }), "{client}: {error}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

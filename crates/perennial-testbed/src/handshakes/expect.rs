@@ -38,7 +38,7 @@ impl Question {
 /// there are no questions.
 #[track_caller]
 pub fn expect(expected: &[Expected]) {
-    assert!(!expected.is_empty(), "there are no questions, so nobody was asked");
+    assert!(!expected.is_empty(), "there are no questions");
     let questions: Vec<Question> = expected.iter().map(|it| it.question.clone()).collect();
     let mut lines = Vec::new();
     for server in Server::ALL {

@@ -115,8 +115,8 @@ impl Drop for Listening {
 }
 
 fn greet(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
     let mut server = ServerConnection::new(config).map_err(io::Error::other)?;
     // An alert with the reason is sent even if the handshake fails.
     server.complete_io(&mut socket)?;
@@ -131,7 +131,7 @@ fn greet(config: Arc<ServerConfig>, mut socket: TcpStream) -> io::Result<()> {
 }
 
 /// Longer than a busy machine needs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A Go process that serves all identities. It ends with its standard input, so also when this process is killed.
 struct Serving {

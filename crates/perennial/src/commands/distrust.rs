@@ -29,10 +29,10 @@ use crate::{clock, span, talk};
 
 /// Distrust the service CA in an emergency: when its key may have leaked
 ///
-/// The operator removes every previous CA from the bundle, and every CA that cross-signed one of them; without a previous CA, it removes
-/// the current CA. After a rotation this includes the current CA: it has cross-signed the previous one, so an attacker with the previous
-/// key could serve a chain that clients accept. First, a new CA that cross-signs none of them replaces the current CA, and the operator
-/// re-issues every certificate. From then on, clients that read the new bundle reject servers that still serve a previous certificate.
+/// The operator removes every previous CA from the bundle, and every CA that has cross-signed a previous CA. If there is no previous CA,
+/// the operator removes the current CA. After a rotation, the current CA is removed too: it has cross-signed the previous CA, so an
+/// attacker with the previous key could serve a chain that clients accept. Before the operator removes the current CA, it issues a new CA
+/// that cross-signs no removed CA, and re-issues every certificate. Clients with the new bundle reject certificates of the removed CAs.
 /// Without --yes, the command writes nothing and prints every edge that breaks.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
@@ -41,11 +41,11 @@ use crate::{clock, span, talk};
     perennial consumers service-ca                          the pods to restart afterwards\n  \
     perennial distrust service-ca --acknowledge --yes       record that clients outside the cluster have reloaded\n\n\
     With --yes, the command waits for the operator. Then it checks with TLS handshakes that the new bundle rejects a\n\
-    certificate of the old CA and accepts one of the new CA. A second call with the same reason starts nothing.\n\
-    The component stays degraded until every pod that uses the CA has started after the change, or until a person\n\
-    acknowledges that every client and server has reloaded.\n\n\
+    certificate of the old CA and accepts one of the new CA. A second call with the same reason only waits.\n\
+    The component stays degraded until every pod that uses the CA has started after the change, or until you\n\
+    record with --acknowledge that every client and server has reloaded.\n\n\
     Exit codes:\n  \
-    0   complete, also for an earlier call with this reason; dry run: no edge breaks, or nothing to acknowledge\n  \
+    0   complete, now or by an earlier call with this reason; dry run: no edge breaks, or nothing to acknowledge\n  \
     1   failure, or not complete in time\n  \
     2   wrong usage\n  \
     3   complete, but a Service still presents a certificate of the old CA; dry run: edges break, or clients may not have\n      \
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME", value_parser = ["service-ca", service_ca::ROW])]
     name: String,
 
-    /// The reason. The same reason acts only once. With --acknowledge, the reason is recorded
+    /// The reason, which is recorded. Each reason distrusts a CA only once
     #[arg(long, value_name = "REASON", value_parser = super::parse_reason, required_unless_present = "acknowledge")]
     reason: Option<String>,
 

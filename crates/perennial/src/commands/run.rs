@@ -87,7 +87,7 @@ async fn operate(args: &Args, out: &mut dyn Write) -> anyhow::Result<Found> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // With --once, a request fails after the request timeout.
-    let client = if args.once { args.cluster.client().await? } else { args.cluster.patient_client().await? };
+    let client = if args.once { args.cluster.client().await? } else { args.cluster.unlimited_client().await? };
     let threads = threads(args.keygen_threads);
     // A user waits for the keys of --once, so they are not generated at idle priority.
     let keys = if args.once { KeyPool::eager(threads) } else { KeyPool::new(threads) };

@@ -22,7 +22,7 @@ use crate::table::{Table, labelled, section};
 ///
 /// An edge is a requirement: a verifier must accept the certificate of another process. An edge holds if every version of
 /// the bundle that the verifier may still hold accepts every version of the certificate that the other process may still
-/// present. It ends when the first certificate on the best path expires.
+/// present. Without a renewal, an edge breaks when the first certificate on the best path expires.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     perennial verify                                 the cluster of the current kubectl context\n  \
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     from: From,
 
-    /// Warn about edges that end within this time
+    /// Warn about edges that break within this time without a renewal
     #[arg(long, value_name = "SPAN", default_value = "7d")]
     warn_within: Span,
 

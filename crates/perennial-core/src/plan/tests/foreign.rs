@@ -109,7 +109,7 @@ fn a_removed_foreign_ca_stays_while_a_certificate_needs_it() {
     let report = cluster.plan();
     assert_eq!(steps(&report.steps), "");
     expect![[r#"
-        wait openshift-kube-apiserver/client-ca: until day 10+00:00:01, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
+        wait openshift-kube-apiserver/client-ca: until day 10+00:00:01, because it would break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
     "#]].assert_eq(&waiting(&report));
     // Shortly before the certificate expires, the edge becomes a risk, and the planner runs then.
     super::next_look::check_looks(&mut cluster.clone(), day(11), false);
@@ -127,7 +127,7 @@ fn a_removed_foreign_ca_stays_while_a_certificate_needs_it() {
 fn a_removed_foreign_ca_that_a_certificate_needs_without_end_stays_until_a_change() {
     let report = taken_back(Timestamp::MAX, Timestamp::MAX).plan();
     expect![[r#"
-        wait openshift-kube-apiserver/client-ca: until something changes, lest it break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
+        wait openshift-kube-apiserver/client-ca: until something changes, because it would break: kube-apiserver accepts check-endpoints-client-cert-key of check-endpoints
     "#]].assert_eq(&waiting(&report));
 }
 

@@ -144,7 +144,7 @@ fn components_of_several_other_operators_are_not_written() {
     let mut cluster = Cluster::made();
     cluster.go_to(day(2));
     for object in ["openshift-etcd/etcd-signer", "openshift-service-ca/signing-key"] {
-        cluster.snapshot.other_writers.insert(tls(object), "somebody".to_owned());
+        cluster.snapshot.other_writers.insert(tls(object), "other-operator".to_owned());
     }
     cluster.delete_secret("openshift-etcd/etcd-peer-m0");
     cluster.delete_secret("shop/web-tls");
@@ -170,8 +170,8 @@ fn a_rotation_waits_as_long_as_possible_for_a_verifier_that_never_reloads() {
     cluster.go_to(day(20));
     let report = cluster.plan();
     expect![[r#"
-        wait openshift-kube-apiserver/external-loadbalancer-serving-certkey (past its refresh time day 15): until day 26+23:59:30, lest it break: kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver
-        wait openshift-kube-apiserver/internal-loadbalancer-serving-certkey (past its refresh time day 15): until day 26+23:59:30, lest it break: new node accepts internal-loadbalancer-serving-certkey of kube-apiserver
+        wait openshift-kube-apiserver/external-loadbalancer-serving-certkey (past its refresh time day 15): until day 26+23:59:30, because it would break: kubectl accepts external-loadbalancer-serving-certkey of kube-apiserver
+        wait openshift-kube-apiserver/internal-loadbalancer-serving-certkey (past its refresh time day 15): until day 26+23:59:30, because it would break: new node accepts internal-loadbalancer-serving-certkey of kube-apiserver
     "#]].assert_eq(&waiting(&report));
     let mut issued = None;
     let end = cluster.secret(LB).certificate.validity.not_after;

@@ -206,7 +206,7 @@ fn a_certificate_that_a_static_pod_presents_counts_after_its_secret_is_deleted()
     cluster.delete_secret(leaf);
     // Kubelets load the new signer within a quarter of an hour. Until then they accept the running certificate, but not a new one.
     expect![[r#"
-        wait openshift-kube-apiserver/kubelet-client (secret doesn't exist): until day 3+00:15, lest it break: kubelet accepts kubelet-client of kube-apiserver
+        wait openshift-kube-apiserver/kubelet-client (secret doesn't exist): until day 3+00:15, because it would break: kubelet accepts kubelet-client of kube-apiserver
     "#]]
     .assert_eq(&waiting(&cluster.plan()));
     // Static pods are observed: a version that no pod was observed to hold is not in use.

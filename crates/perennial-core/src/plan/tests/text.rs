@@ -50,7 +50,7 @@ pub(super) fn pending(pending: &Pending) -> String {
 pub(super) fn short(waiting: &Waiting) -> String {
     let end = |until: &Option<Timestamp>| until.map_or("something changes".to_owned(), instant);
     match waiting {
-        Waiting::Trust { until, refusal } => format!("until {}, lest it break: {}", end(until), refusal.edge),
+        Waiting::Trust { until, refusal } => format!("until {}, because it would break: {}", end(until), refusal.edge),
         Waiting::Rollout { lacking, until, .. } => {
             format!("rollout of {}; at most until {}", first_few(lacking), end(until))
         }

@@ -61,7 +61,7 @@ impl Run<'_, '_> {
             Fault::Force(number) => self.force(number),
         };
         let text = victim.map_or_else(|| fault.to_string(), |victim| format!("{fault}: {victim}"));
-        self.outcome.tell(self.now, Happening::Fault, text);
+        self.outcome.record(self.now, Happening::Fault, text);
     }
 
     // Power
@@ -115,7 +115,7 @@ impl Run<'_, '_> {
         }
         self.ledger.disturb(&slot, self.now);
         self.snapshot.secrets.insert(slot.clone(), state);
-        self.somebody_wrote(&slot);
+        self.another_client_wrote(&slot);
         Some(slot.object_text().to_owned())
     }
 
@@ -130,11 +130,11 @@ impl Run<'_, '_> {
         let (slot, state) = Chance::new(number).pick(&present)?;
         let (slot, state) = ((*slot).clone(), change(state));
         self.snapshot.bundles.insert(slot.clone(), state);
-        self.somebody_wrote(&slot);
+        self.another_client_wrote(&slot);
         Some(slot.object_text().to_owned())
     }
 
-    fn somebody_wrote(&mut self, slot: &Slot) {
+    fn another_client_wrote(&mut self, slot: &Slot) {
         self.forgotten.insert(slot.clone(), self.now);
         self.operator.touched.insert(slot.object_text().to_owned());
         self.stir();

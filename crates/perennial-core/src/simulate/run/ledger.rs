@@ -27,7 +27,7 @@ pub(super) struct Ledger {
     /// The last forced rotation of each row.
     forced: HashMap<String, Timestamp>,
     /// The objects whose loop was reported.
-    told: HashSet<Slot>,
+    reported: HashSet<Slot>,
 }
 
 impl Ledger {
@@ -63,7 +63,7 @@ impl Run<'_, '_> {
     pub(super) fn account(&mut self, issue: &Issue) {
         let is_explained = self.explains(issue);
         let (since, today) = (self.ledger.last_issue(&issue.slot), self.ledger.note(&issue.slot, self.now));
-        if (is_explained && today <= ISSUES_A_DAY) || !self.ledger.told.insert(issue.slot.clone()) {
+        if (is_explained && today <= ISSUES_A_DAY) || !self.ledger.reported.insert(issue.slot.clone()) {
             return;
         }
         let what = match since {

@@ -114,7 +114,7 @@ impl Run<'_, '_> {
                 if has_ended {
                     self.meetings.of_ends.insert(self.outcome.outages.len());
                 }
-                self.outcome.tell(
+                self.outcome.record(
                     self.now,
                     Happening::Trust,
                     format!("{}: {what}", edge.replacen(" accepts ", " rejects ", 1)),
@@ -133,7 +133,7 @@ impl Run<'_, '_> {
         let outage = &mut self.outcome.outages[outage];
         outage.to = Some(self.now);
         let lasted = words::span(outage.from.duration_until(self.now));
-        self.outcome.tell(self.now, Happening::Trust, format!("{edge} again, after {lasted}"));
+        self.outcome.record(self.now, Happening::Trust, format!("{edge} again, after {lasted}"));
     }
 
     /// Closes the outages of edges with a node or Service that no longer exists.
@@ -170,7 +170,7 @@ impl Run<'_, '_> {
         });
         if has_ended && self.meetings.ended.insert(case.name.clone()) {
             let text = format!("{}: expired, and cannot be renewed", case.name);
-            self.outcome.tell(self.now, Happening::Ended, text);
+            self.outcome.record(self.now, Happening::Ended, text);
         }
         match refused {
             Some(refused) => refused,
@@ -201,7 +201,7 @@ impl Run<'_, '_> {
             };
             let what = format!("{} from {} {lasts}", outage.what, words::minute(outage.from));
             let violation = Violation { at: outage.from, edge: outage.edge, by: by.to_owned(), what };
-            self.outcome.tell(violation.at, Happening::Violation, violation.sentence());
+            self.outcome.record(violation.at, Happening::Violation, violation.sentence());
             self.outcome.violations.push(violation);
         }
     }

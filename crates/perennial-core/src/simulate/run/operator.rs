@@ -165,7 +165,7 @@ impl Run<'_, '_> {
             if let Some((since, what, _)) = self.operator.waiting.remove(&key) {
                 let waited = words::span(since.duration_until(self.now));
                 let text = format!("{} waited {waited}: {what}", key.1.object_text());
-                self.outcome.tell(self.now, Happening::Waited, text);
+                self.outcome.record(self.now, Happening::Waited, text);
             }
         }
         for pending in &report.waiting {
@@ -177,7 +177,7 @@ impl Run<'_, '_> {
         self.judge_delays(root, report);
         for risk in &report.risks {
             if self.operator.risks.insert((risk.edge.clone(), risk.at)) {
-                self.outcome.tell(self.now, Happening::Risk, words::short(&risk.to_string()));
+                self.outcome.record(self.now, Happening::Risk, words::short(&risk.to_string()));
             }
         }
     }
@@ -225,7 +225,7 @@ impl Run<'_, '_> {
             *self.outcome.issued.entry(issue.row.to_owned()).or_default() += 1;
             let is_signer = issue.spec.usage == Usage::Signer;
             let kind = if is_signer { Happening::Signer } else { Happening::Certificate };
-            self.outcome.tell(self.now, kind, words::write(step));
+            self.outcome.record(self.now, kind, words::write(step));
         }
         let changed = changed(step);
         let before: Vec<Option<Content>> =
@@ -273,7 +273,7 @@ impl Run<'_, '_> {
             if is_announced && (wrong.breaks_anyway.is_some() || cannot_follow) {
                 let reload_time = case.reload_time();
                 let text = format!("{}: {} breaks in any case; all other edges hold", words::write(step), wrong.edge);
-                self.outcome.tell(self.now, Happening::Risk, text);
+                self.outcome.record(self.now, Happening::Risk, text);
                 self.meetings.lose(wrong.edge, self.now, later(self.now, reload_time));
                 continue;
             }
@@ -284,7 +284,7 @@ impl Run<'_, '_> {
 
     pub(super) fn violation(&mut self, edge: String, by: String, what: String) {
         let violation = Violation { at: self.now, edge, by, what };
-        self.outcome.tell(self.now, Happening::Violation, violation.sentence());
+        self.outcome.record(self.now, Happening::Violation, violation.sentence());
         self.outcome.violations.push(violation);
     }
 }

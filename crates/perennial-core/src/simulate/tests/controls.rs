@@ -32,8 +32,8 @@ fn told(outcome: &Outcome, edge: &str, words: &[&str]) {
     let first = outcome.violations.first().expect("there is a violation");
     assert!(first.edge.contains(edge), "{edge:?} is not the edge of: {first}");
     words.iter().for_each(|words| assert!(first.to_string().contains(words), "{words:?} is not said by: {first}"));
-    let is_told = |entry: &Entry| entry.kind == Happening::Violation && entry.text == first.sentence();
-    assert!(outcome.story.iter().any(is_told), "the story tells it");
+    let is_reported = |entry: &Entry| entry.kind == Happening::Violation && entry.text == first.sentence();
+    assert!(outcome.story.iter().any(is_reported), "the story reports it");
 }
 
 fn planner(planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope) -> Report {
