@@ -469,7 +469,7 @@ mod tests {
             let service_networks = networks.iter().map(|network| network.parse().unwrap()).collect();
             planned_for(&ClusterFacts { service_networks, ..cluster() }, &[]).unwrap_err().to_string()
         };
-        assert_eq!(refused(&[]), "the cluster does not say its service network");
+        assert_eq!(refused(&[]), "the service network of the cluster is unknown");
         assert_eq!(
             refused(&["172.30.0.0/16", "fd02::/128"]),
             "the service network fd02::/128 is too small: it has no address for the API"

@@ -80,7 +80,7 @@ fn row_problems(catalog: &Catalog, row: &Row) -> Vec<String> {
     let is_signer = row.usage == Usage::Signer;
     let mut problems = broken([
         (catalog.rows.iter().filter(|other| other.id == row.id).count() == 1, "is listed twice".to_owned()),
-        (is_signer == row.custody.is_some(), "must name who has the key if it is a signer, and only then".to_owned()),
+        (is_signer == row.custody.is_some(), "must have a custody if it is a signer, and only then".to_owned()),
         (row.usage != Usage::Serving || !row.hosts.is_empty(), "serves, but has no host source".to_owned()),
         (
             (row.scope == Scope::Cluster) != placeholder(row),
@@ -191,7 +191,7 @@ fn bundle_problems(catalog: &Catalog, earlier: &[Bundle], bundle: &Bundle) -> Ve
         (!bundle.inputs.is_empty(), "has no inputs".to_owned()),
         (
             stem.is_none_or(|stem| bundle.id.strip_prefix("day1/") == Some(stem)),
-            format!("is kept in {}", stem.unwrap_or_default()),
+            format!("is in the file {}", stem.unwrap_or_default()),
         ),
     ]);
     for input in bundle.inputs {
@@ -380,7 +380,7 @@ mod tests {
         check_row(
             "signing-key",
             |row| row.custody = None,
-            &["signing-key: must name who has the key if it is a signer, and only then"],
+            &["signing-key: must have a custody if it is a signer, and only then"],
         );
     }
 
@@ -498,7 +498,7 @@ mod tests {
         check_bundle(
             "day1/aggregator-ca-bundle",
             |bundle| bundle.home = BundleHome::File { stem: "elsewhere", config_maps: &[] },
-            &["day1/aggregator-ca-bundle: is kept in elsewhere"],
+            &["day1/aggregator-ca-bundle: is in the file elsewhere"],
         );
         check(
             |catalog| catalog.bundles.retain(|bundle| bundle.id != "day1/kube-apiserver-complete-server-ca-bundle"),

@@ -94,7 +94,7 @@ pub enum Instance {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     /// The cluster does not have the fact.
-    #[error("the cluster does not say its {fact}")]
+    #[error("the {fact} of the cluster is unknown")]
     Missing {
         /// The missing fact, as in the message.
         fact: &'static str,

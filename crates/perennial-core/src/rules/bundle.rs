@@ -145,8 +145,8 @@ impl fmt::Display for BundleReason {
                 write!(f, "signer update: added [{}], removed [{}]", list(added), list(removed))
             }
             BundleReason::NotCanonical => f.write_str("its certificates are duplicated or not sorted"),
-            BundleReason::Unremembered => f.write_str("no annotation records since when its certificates are in it"),
-            BundleReason::DatedAhead => f.write_str("the annotation dates its certificates in the future"),
+            BundleReason::Unremembered => f.write_str("no annotation records when its certificates were added"),
+            BundleReason::DatedAhead => f.write_str("the annotation has a time in the future"),
             BundleReason::Reached => {
                 f.write_str("the annotation does not record which of its certificates have reached all readers")
             }

@@ -1,4 +1,4 @@
-//! Serving certificates of Services: how a Service asks, who owns a Secret, and which annotations Perennial writes to both.
+//! Serving certificates of Services: how a Service asks, which Service owns a Secret, and which annotations Perennial writes to both.
 //!
 //! All of these are annotations, in two families.
 

@@ -16,14 +16,14 @@ pub(super) fn write(step: &Step) -> String {
             format!("publication of {}: {}", step.object, reasons.join("; "))
         }
         Action::CopySecret(items) => {
-            let kept = items.iter().filter(|item| item.from.is_some()).count();
+            let copied = items.iter().filter(|item| item.from.is_some()).count();
             match items.iter().find_map(|item| item.from.as_ref()) {
-                Some(from) if kept == 1 => format!("copy of {} to {}", from.object_text(), step.object),
+                Some(from) if copied == 1 => format!("copy of {} to {}", from.object_text(), step.object),
                 Some(from) => {
-                    let others = if kept == 2 { "1 other".to_owned() } else { format!("{} others", kept - 1) };
+                    let others = if copied == 2 { "1 other".to_owned() } else { format!("{} others", copied - 1) };
                     format!("copy of {} and {others} to {}", from.object_text(), step.object)
                 }
-                None => format!("removal of what is gone from {}", step.object),
+                None => format!("removal of copies without a source from {}", step.object),
             }
         }
         Action::Describe(_) => step.to_string(),
@@ -64,7 +64,7 @@ fn word(word: &str) -> String {
     let core = word.trim_matches(['[', ']', '(', ')', ',', ';', '"']).trim_end_matches(':');
     let Some(start) = word.find(core).filter(|_| !core.is_empty()) else { return word.to_owned() };
     let (before, after) = (&word[..start], &word[start + core.len()..]);
-    let told = match core.rsplit_once('@') {
+    let shown = match core.rsplit_once('@') {
         Some((name, at)) => match at.parse::<Timestamp>() {
             Ok(at) => format!("{} of {}", name.rsplit('/').next().unwrap_or(name), minute(at)),
             Err(_) => core.to_owned(),
@@ -75,7 +75,7 @@ fn word(word: &str) -> String {
             (Err(_), _) => core.to_owned(),
         },
     };
-    format!("{before}{told}{after}")
+    format!("{before}{shown}{after}")
 }
 
 /// Returns a time as `2026-01-31 12:05`.

@@ -1,4 +1,4 @@
-//! Trust as data: the facts of certificates, who signed each, and whether a verifier with a bundle accepts a certificate.
+//! Trust as data: the facts of certificates, the signer of each, and whether a verifier with a bundle accepts a certificate.
 //!
 //! This module checks no signatures. Signatures are checked when the facts are read, and a planned certificate has
 //! none yet. The module decides as a verifier does: it looks for a path from the presented certificate to a trusted

@@ -206,7 +206,7 @@ fn a_server_with_unknown_names_waits_and_the_others_continue() {
     cluster.snapshot.cluster.api_external = None;
     let report = cluster.plan();
     let waits: Vec<String> = report.waiting.iter().map(|it| format!("{}: {}", it.name, short(&it.waiting))).collect();
-    let expected = "external-loadbalancer-serving-certkey: its names are not known: the cluster does not say its external API address";
+    let expected = "external-loadbalancer-serving-certkey: its names are not known: the external API address of the cluster is unknown";
     assert_eq!(waits, [expected]);
     assert!(issue_of(&report.steps, "openshift-kube-apiserver/internal-loadbalancer-serving-certkey").is_some());
 }

@@ -49,7 +49,7 @@ impl Run<'_, '_> {
             }
             Fault::ClockOff { seconds, lasts } => {
                 self.operator.clock_off = (seconds, self.now + SignedDuration::from_secs(lasts));
-                self.stir();
+                self.plan_all_families();
                 None
             }
             Fault::NodeJoins => self.node_joins(),
@@ -137,7 +137,7 @@ impl Run<'_, '_> {
     fn another_client_wrote(&mut self, slot: &Slot) {
         self.forgotten.insert(slot.clone(), self.now);
         self.operator.touched.insert(slot.object_text().to_owned());
-        self.stir();
+        self.plan_all_families();
     }
 
     // Members
@@ -153,7 +153,7 @@ impl Run<'_, '_> {
         // Its static pods start like all others.
         let operands: Vec<Arc<str>> = self.world.operands.keys().cloned().collect();
         operands.iter().for_each(|operand| self.dirty(operand));
-        self.stir();
+        self.plan_all_families();
         Some(name)
     }
 
@@ -165,7 +165,7 @@ impl Run<'_, '_> {
         self.snapshot.nodes.found_mut().remove(&name);
         self.rebuild();
         self.close_gone();
-        self.stir();
+        self.plan_all_families();
         Some(name)
     }
 
@@ -175,7 +175,7 @@ impl Run<'_, '_> {
         let name = service.name.clone();
         self.snapshot.services.found_mut().insert(slot, service);
         self.rebuild();
-        self.stir();
+        self.plan_all_families();
         Some(name)
     }
 
@@ -192,20 +192,20 @@ impl Run<'_, '_> {
     fn policy_is_edited(&mut self, number: u64) -> Option<String> {
         let key = *Chance::new(number).pick(&KeySpec::ALL)?;
         self.snapshot.policy = Observed::Present(Policy { defaults: Some(key), ..Policy::default() });
-        self.stir();
+        self.plan_all_families();
         Some(key.to_string())
     }
 
     fn policy_is_unreadable(&mut self, seconds: i64) -> Option<String> {
         self.snapshot.policy = Observed::Unreadable { why: "spec.defaults is garbled".to_owned() };
         self.queue.push(self.now + SignedDuration::from_secs(seconds), Event::PolicyReadable);
-        self.stir();
+        self.plan_all_families();
         None
     }
 
     pub(super) fn policy_is_readable(&mut self) {
         self.snapshot.policy = Observed::Absent;
-        self.stir();
+        self.plan_all_families();
     }
 
     fn force(&mut self, number: u64) -> Option<String> {
@@ -214,7 +214,7 @@ impl Run<'_, '_> {
         let row = *Chance::new(number).pick(&rows)?;
         self.snapshot.settings.forced.insert(row.to_owned(), format!("drill {}", self.now));
         self.ledger.force(row, self.now);
-        self.stir();
+        self.plan_all_families();
         Some(row.to_owned())
     }
 }

@@ -100,7 +100,7 @@ impl Run<'_, '_> {
     }
 
     /// Plans all families after an event that may affect any of them.
-    pub(super) fn stir(&mut self) {
+    pub(super) fn plan_all_families(&mut self) {
         self.operator.dirty.extend(self.operator.due.keys());
         self.notice();
     }
