@@ -146,9 +146,9 @@ fn a_plan_lists_writes_in_order_and_waits() {
 
         WAITING
         openshift-kube-controller-manager/csr-signer (csr-signer)
-          waits for     rollout on openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3,
-                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at revision 3 and
-                        openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-2 at revision 3
+          waits for     the restart of static pods that still hold openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of
+                        master-0 at revision 3, openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-1 at
+                        revision 3 and openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-2 at revision 3
           until         2026-01-02T00:00:00Z (in 4h43m) at the latest
           otherwise     kube-apiserver would reject any by csr-signer of kubelet as a server from 2026-01-01T19:31:02Z on: a
                         process that holds openshift-kube-apiserver/kubelet-serving-ca:ca-bundle.crt of master-0 at revision 3
@@ -159,7 +159,7 @@ fn a_plan_lists_writes_in_order_and_waits() {
           waits for     every verifier to trust it
           until         2026-01-01T19:31:02Z (in 15m) at the latest
           otherwise     extension API server would reject aggregator-client of kube-apiserver from 2026-01-01T19:16:02Z on: a
-                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt without
                         openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
@@ -191,7 +191,7 @@ fn a_late_plan_lists_broken_edges() {
         AT RISK
         extension API server accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T23:40:00Z: from now on
-          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt without
                         openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T23:40:00Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767310800 is"#]].assert_eq(&section(&text, "AT RISK")[..6].join("\n"));
 }
@@ -207,14 +207,14 @@ fn a_step_that_breaks_an_edge_with_consent_names_it() {
         AT RISK
         extension API server accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T19:16:02Z: from now on
-          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+          because       a process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt without
                         openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted
         kube-controller-manager accepts aggregator-client of kube-apiserver
           broken from   2026-01-01T19:16:02Z: from now on
-          because       a process that holds openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt as it was
-                        before openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
+          because       a process that holds openshift-kube-controller-manager/aggregator-client-ca:ca-bundle.crt without
+                        openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted"#]].assert_eq(&section(&text, "AT RISK").join("\n"));
     let (text, _) = on_file(&consented.file(), &["plan", "-o", "json"]);
@@ -265,7 +265,7 @@ fn an_expired_certificate_is_rejected_since_its_expiry() {
         extension API server rejects aggregator-client of kube-apiserver
           trusts        openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt
           is presented  openshift-kube-apiserver/aggregator-client:tls.crt
-          because       it is not valid then, only from 2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z
+          because       the certificate is valid only from 2025-12-31T23:55:00Z to 2026-01-02T00:00:00Z
           since         2026-01-02T00:00:00Z (6h ago)"#]]
     .assert_eq(&section(&text, "extension API server rejects")[..5].join("\n"));
 }
@@ -376,7 +376,7 @@ fn a_certificate_is_explained() {
           waits for     every verifier to trust it
           until         2026-01-01T19:31:02Z (in 15m) at the latest
           otherwise     extension API server would reject aggregator-client of kube-apiserver from 2026-01-01T19:16:02Z on: a
-                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt as it was before
+                        process that holds openshift-kube-apiserver/aggregator-client-ca:ca-bundle.crt without
                         openshift-kube-apiserver-operator/aggregator-client-signer@2026-01-01T19:16:02Z rejects
                         openshift-kube-apiserver/aggregator-client:tls.crt: its signer aggregator-client-signer@1767294962 is
                         not trusted

@@ -152,7 +152,7 @@ impl Draft<'_> {
                 .iter()
                 .filter(|id| *id != missing && !self.is_cross_signed_by(state, id, missing) && held_until(id) <= until);
             let in_use = InUse::Until(until);
-            let name = || format!("{slot} as it was before {} was added", self.called(missing));
+            let name = || format!("{slot} without {}", self.called(missing));
             versions.add(self.version(name(), earlier, in_use, Evidence::Assumed));
             versions.add(self.version(name(), others, in_use, Evidence::Assumed));
         }

@@ -47,9 +47,9 @@ fn versions(delivery: Delivery) -> String {
 fn a_late_reader_may_lack_all_new_members_or_any_one_of_them() {
     let hot = Delivery::Reloaded { within: Span::minutes(10) };
     expect![[r#"
-        it as it was before one was added: old until day 3+00:15
-        it as it was before one was added: old + two until day 3+00:15
-        it as it was before two was added: old + one until day 3+00:15
+        it without one: old until day 3+00:15
+        it without one: old + two until day 3+00:15
+        it without two: old + one until day 3+00:15
         it: old + one + two
     "#]]
     .assert_eq(&versions(hot));
