@@ -271,7 +271,7 @@ async fn the_service_ca_has_the_requested_validity_if_it_is_long_enough(lab: &La
     assert_eq!(lab.ca().await.ends(), lab.now() + DAY * 790);
     let (status, message) = lab.condition("Degraded").await;
     assert_eq!(status, "True");
-    for part in ["ServiceCA cluster", "validityDurationForTesting", "validity of 394d:", "395d", "790d"] {
+    for part in ["ServiceCA cluster", "validityDurationForTesting", "validity of 394d is too short", "395d", "790d"] {
         assert!(message.contains(part), "{part} is not in {message}");
     }
     assert_eq!(lab.pass().await, Vec::<String>::new(), "it is not rotated again and again");
