@@ -316,7 +316,7 @@ async fn in_an_emergency_the_service_ca_has_the_requested_short_validity(lab: &L
     assert!(
         status == "True"
             && message.contains("validity of 30m")
-            && message.contains("1h or more where caConfig.emergency is true"),
+            && message.contains("set caConfig.emergency to true and 1h or more"),
         "{message}"
     );
 }
