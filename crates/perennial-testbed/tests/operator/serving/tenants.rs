@@ -196,7 +196,7 @@ async fn recorded_issues_in_the_future_do_not_reset_the_circuit_breaker(cluster:
     runner.once().await.unwrap();
     let mut issued = BTreeSet::new();
     for number in 0..8 {
-        let future = json!({"tls.crt": ["9999-12-31T23:59:59Z"; 5]}).to_string();
+        let future = json!({"tls.crt": vec!["9999-12-31T23:59:59Z"; 5]}).to_string();
         let lie = json!({annotations::ISSUES: future, annotations::FORCE: format!("again {number}")});
         shop.patch_secret("web-tls", json!({"metadata": {"annotations": lie}})).await;
         runner.once().await.unwrap();
