@@ -8,6 +8,7 @@ use kube_client::api::{Patch, PatchParams, PostParams};
 use kube_client::{Api, Client, Error, Resource, ResourceExt};
 use perennial_api::annotations::{DISTRUSTED, FORCE, FORCED, RELOADS};
 use perennial_core::catalog::ObjectName;
+use perennial_core::clocks::Clocks;
 use perennial_core::reloads::{Acknowledged, Reloads};
 use perennial_core::snapshot::Slot;
 use perennial_core::trust::KeyId;
@@ -175,16 +176,17 @@ impl Records {
 
 /// Copies the records of a signer and its bundle to each other, and adds these reloads.
 ///
-/// If one object was deleted and created again, the other may be deleted next.
+/// If one object was deleted and created again, the other may be deleted next. A distrust that a wrong clock dated in the future gets
+/// the current time.
 pub(crate) async fn keep_records(
     client: &Client,
     (signer, bundle): (&ObjectName, &ObjectName),
     reloads: &Reloads,
-    now: Timestamp,
+    clocks: Clocks,
 ) -> Result<(), Error> {
     let mut tries = 0;
     loop {
-        match keep_records_once(client, (signer, bundle), reloads, now).await {
+        match keep_records_once(client, (signer, bundle), reloads, clocks).await {
             Err(Error::Api(status)) if status.code == 409 && tries < MOST_TRIES => tries += 1,
             kept => return kept,
         }
@@ -195,7 +197,7 @@ async fn keep_records_once(
     client: &Client,
     (signer, bundle): (&ObjectName, &ObjectName),
     reloads: &Reloads,
-    now: Timestamp,
+    clocks: Clocks,
 ) -> Result<(), Error> {
     let secrets = Api::<Secret>::namespaced(client.clone(), &signer.namespace);
     let maps = Api::<ConfigMap>::namespaced(client.clone(), &bundle.namespace);
@@ -204,8 +206,9 @@ async fn keep_records_once(
     };
     let seen = Records { distrusted: BTreeMap::new(), reloads: reloads.clone() };
     let believed = |annotations| {
-        let records = Records::of(annotations);
-        Records { reloads: records.reloads.until(now), ..records }
+        let mut records = Records::of(annotations);
+        records.distrusted.values_mut().for_each(|distrust| distrust.since = distrust.since.min(clocks.latest()));
+        Records { reloads: records.reloads.until(clocks.now()), ..records }
     };
     let all = believed(secret.annotations()).merged(believed(map.annotations())).merged(seen);
     replace(&maps, map, &all).await?;

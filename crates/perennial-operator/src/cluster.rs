@@ -42,13 +42,20 @@ pub(crate) const CLUSTER_VERSION: &str = "version";
 /// The labels of control plane nodes.
 pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
+/// Which parts of a cluster the managed components depend on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// The requested lifetimes. Only kube-apiserver supports them.
+    pub(crate) rotation_base: bool,
+    /// The addresses of the nodes, for certificates of single nodes.
+    pub(crate) node_addresses: bool,
+}
+
 /// Reads the state of a cluster.
 ///
 /// The function reports an object that is invalid or cannot be read, and continues with the others. A name that is missing or
 /// invalid stays unknown; the function does not guess names.
-///
-/// Only kube-apiserver supports other lifetimes, so `asks_for_base` is false if the operator does not manage kube-apiserver.
-pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: bool) -> Result<ClusterState, Error> {
+pub(crate) async fn read(client: &Client, service_domain: &str, needs: Needs) -> Result<ClusterState, Error> {
     let mut problems = Vec::new();
     let infrastructure = optional::<Infrastructure>(client, &mut problems).await?.unwrap_or_default();
     let network = optional::<Network>(client, &mut problems).await?.unwrap_or_default();
@@ -79,7 +86,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
         api_vips: Vec::new(),
         bootstrap_provisioning: None,
     };
-    let nodes = nodes(client, &mut problems).await?;
+    let nodes = nodes(client, needs, &mut problems).await?;
     let (policy, policy_object) = match &feature_gate {
         // The feature gate decides whether there is a policy, and how long certificates are valid.
         Observed::Unreadable { why } | Observed::Unknown { why } => {
@@ -98,7 +105,7 @@ pub(crate) async fn read(client: &Client, service_domain: &str, asks_for_base: b
             (policy, object)
         }
     };
-    let rotation_base = if asks_for_base { rotation_base(client, &mut problems).await? } else { None };
+    let rotation_base = if needs.rotation_base { rotation_base(client, &mut problems).await? } else { None };
     Ok(ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, problems })
 }
 
@@ -146,7 +153,11 @@ fn service_networks(network: Network) -> Vec<String> {
     if used.is_empty() { network.spec.service_network } else { used }
 }
 
-async fn nodes(client: &Client, problems: &mut Vec<String>) -> Result<Observed<BTreeMap<String, Vec<IpAddr>>>, Error> {
+async fn nodes(
+    client: &Client,
+    needs: Needs,
+    problems: &mut Vec<String>,
+) -> Result<Observed<BTreeMap<String, Vec<IpAddr>>>, Error> {
     let mut nodes = BTreeMap::new();
     let listed = Api::<Node>::all(client.clone()).list(&ListParams::default()).await;
     let listed = match readable(listed, "the list of Nodes", problems)? {
@@ -162,7 +173,7 @@ async fn nodes(client: &Client, problems: &mut Vec<String>) -> Result<Observed<B
         let addresses = node.status.and_then(|status| status.addresses).unwrap_or_default();
         let internal = addresses.iter().filter(|address| address.type_ == "InternalIP");
         let parsed: Vec<IpAddr> = internal.filter_map(|address| address.address.parse().ok()).collect();
-        if parsed.is_empty() {
+        if parsed.is_empty() && needs.node_addresses {
             problems.push(format!("Node {name}: it has no address of type InternalIP"));
         }
         nodes.insert(name, parsed);

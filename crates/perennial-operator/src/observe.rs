@@ -26,7 +26,7 @@ use perennial_x509::{Certificate, trust};
 
 use crate::ask;
 use crate::brief;
-use crate::cluster::{self, ClusterState};
+use crate::cluster::{self, ClusterState, Needs};
 use crate::describe;
 use crate::key_policy::PolicyObject;
 use crate::library::Library;
@@ -148,8 +148,13 @@ pub(crate) fn whole_second(at: Timestamp) -> Timestamp {
 /// Reads every object of the catalog that the view includes.
 pub async fn observe(client: &Client, wiring: &Wiring<'_>, view: &View, now: Timestamp) -> Result<Observation, Error> {
     let components = view.components(wiring.catalog);
+    let has_node_row = |row: &Row| row.scope == Scope::Node && view.settings.manages(row.component);
+    let needs = Needs {
+        rotation_base: components.contains(&Component::KubeApiserver),
+        node_addresses: wiring.catalog.rows.iter().any(has_node_row),
+    };
     let ClusterState { facts, nodes, feature_gate, policy, policy_object, rotation_base, problems } =
-        cluster::read(client, &view.service_domain, components.contains(&Component::KubeApiserver)).await?;
+        cluster::read(client, &view.service_domain, needs).await?;
     let mut problems: Vec<Problem> = problems.into_iter().map(|text| Problem { namespace: None, text }).collect();
     let mut snapshot = Snapshot::empty(wiring, facts, whole_second(now));
     snapshot.settings = view.settings.clone();

@@ -154,7 +154,7 @@ impl<'c> ReloadObserver<'c> {
             return false;
         }
         let reloads = Reloads { observed: Some(at), acknowledged: None };
-        match ask::keep_records(&self.client, (&signer, &bundle), &reloads, at).await {
+        match ask::keep_records(&self.client, (&signer, &bundle), &reloads, view.clocks_at(at)).await {
             Ok(()) => {
                 info!("recorded that every pod that uses the service CA has started since it changed");
                 true

@@ -204,10 +204,10 @@ impl<'c> Runner<'c> {
     /// Keeps the records of distrusted keys and of reloads on both objects, so that deleting one of them loses nothing.
     async fn keep_records(&self) {
         let view = self.views.borrow().clone();
-        let objects = view.filter(|view| view.has_records()).and_then(|view| view.recorded_on());
-        if let Some((signer, bundle)) = objects
-            && let Err(error) =
-                ask::keep_records(&self.parts.client, (&signer, &bundle), &Reloads::default(), self.now()).await
+        if let Some(view) = view.filter(|view| view.has_records())
+            && let Some((signer, bundle)) = view.recorded_on()
+            && let (objects, clocks) = ((&signer, &bundle), view.clocks_at(self.now()))
+            && let Err(error) = ask::keep_records(&self.parts.client, objects, &Reloads::default(), clocks).await
         {
             let error = brief(&error);
             warn!(error, "failed to record the distrusted keys; retrying at the next pass");

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use tokio_util::time::DelayQueue;
@@ -14,8 +15,9 @@ use super::{Key, Load};
 
 /// The back-off after the first failure, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// The longest back-off where the owner of the object has to act first: the watch reports what the owner does.
-const LONGEST_BLOCK: Duration = Duration::from_secs(3600);
+/// The same where the owner of the object has to act first. The watch reports what the owner does, so the retries are only a
+/// precaution: 10,000 such objects cost the operator a few requests a second.
+const OWNER_BACK_OFF: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(3600));
 
 /// How many places in a lane may be out of date before the queue removes them.
 const MOST_OUTDATED: usize = 64;
@@ -56,10 +58,10 @@ pub(crate) enum Block {
 }
 
 impl Block {
-    fn longest_back_off(self) -> Duration {
+    fn back_off(self) -> (Duration, Duration) {
         match self {
-            Block::Owner => LONGEST_BLOCK,
-            Block::Server => BACK_OFF.1,
+            Block::Owner => OWNER_BACK_OFF,
+            Block::Server => BACK_OFF,
         }
     }
 }
@@ -275,10 +277,13 @@ impl Queue {
 
     fn fail(&mut self, item: &Item, why: &str, block: Option<Block>) -> bool {
         let before = self.recover(item);
-        let (is_blocked, longest) = (block.is_some(), block.map_or(BACK_OFF.1, Block::longest_back_off));
+        let (is_blocked, (first, longest)) = (block.is_some(), block.map_or(BACK_OFF, Block::back_off));
         let turn = self.under_way.get(item).copied().unwrap_or(Turn::Usual);
         let times = before.as_ref().map_or(0, |before| before.times).saturating_add(1);
-        let wait = BACK_OFF.0.saturating_mul(2_u32.saturating_pow(times - 1)).min(longest);
+        let mut wait = first.saturating_mul(2_u32.saturating_pow(times - 1)).min(longest);
+        if first != BACK_OFF.0 {
+            wait = wait.mul_f64(spread(item));
+        }
         let is_new = before.is_none_or(|before| before.why != why);
         let timer = Some(self.timers.insert(item.clone(), wait));
         let failure = Failure { times, why: why.to_owned(), is_blocked, turn, timer, is_held: false };
@@ -313,6 +318,14 @@ impl Queue {
             self.enqueue(item.clone(), turn);
         }
     }
+}
+
+/// Returns a number from 0.5 to 1, always the same for an object, so that objects that failed together are retried one by one.
+fn spread(item: &Item) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (item.controller, item.key.kind, &item.key.namespace, &item.key.name).hash(&mut hasher);
+    let share = u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX);
+    0.5 + 0.5 * f64::from(share) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
@@ -427,13 +440,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_retried_within_five_minutes_and_a_block_by_the_owner_within_an_hour() {
-        for (block, longest) in [(None, 300), (Some(Block::Server), 300), (Some(Block::Owner), 3600)] {
+        for (block, within) in
+            [(None, 300..=300), (Some(Block::Server), 300..=300), (Some(Block::Owner), 1800..=3600)]
+        {
             let mut queue = Fixture::new();
             for _ in 0..20 {
                 queue.0.fail(&item("a"), "no", block);
             }
-            assert_eq!(queue.retry().await, Some(longest), "{block:?}");
+            let waited = queue.retry().await.unwrap();
+            assert!(within.contains(&waited), "{block:?}: {waited} s");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_their_owners_block_together_are_retried_minutes_later_and_one_after_the_other() {
+        const OBJECTS: u64 = 1000;
+        let mut queue = Fixture::new();
+        for number in 0..OBJECTS {
+            queue.0.blocked(&item(&format!("a/{number}")), Block::Owner, "no");
+        }
+        let mut in_second = BTreeMap::<u64, u64>::new();
+        let begun = Instant::now();
+        for _ in 0..OBJECTS {
+            queue.0.retry().await;
+            *in_second.entry(begun.elapsed().as_secs()).or_default() += 1;
+        }
+        let (first, most) = (in_second.keys().next().unwrap(), in_second.values().max().unwrap());
+        assert!(149 <= *first && *most < 30, "the first after {first} s, {most} in one second");
     }
 
     #[tokio::test(start_paused = true)]

@@ -855,6 +855,28 @@ mod tests {
     }
 
     #[test]
+    fn a_service_without_a_certificate_or_with_one_that_expires_soon_comes_first() {
+        let index = index();
+        let at = |hours: i64| Timestamp::from_second(hours * 3600).unwrap();
+        let turn = |hours: i64| index.turn(&named("web"), at(hours));
+        let presents = |until: Timestamp| {
+            let chain = vec![CertificateId("a".into())];
+            let class =
+                Class { signed_by: None, own: None, chain, is_for_service: true, begins_at: None, key: None };
+            Presents::These(vec![Presented { class, until }])
+        };
+        assert_eq!(turn(0), Turn::Urgent, "it has no certificate");
+        index.secret(&secret("web-tls", "7"));
+        index.found(&named("web"), "u1", Found { presents: presents(at(100)), ..right("7") });
+        assert_eq!(turn(0), Turn::Usual);
+        assert_eq!(turn(77), Turn::Urgent, "its certificate expires within a day");
+        let blocked = Some("theirs".to_owned());
+        index.found(&named("web"), "u1", Found { presents: Presents::Unknown, blocked, ..right("7") });
+        assert_eq!(turn(77), Turn::Usual, "its owner must act first");
+        assert_eq!(index.representatives().map(|it| it.len()), Some(0), "a blocked Service represents no other");
+    }
+
+    #[test]
     fn another_service_of_the_same_name_is_another_one() {
         let index = index();
         index.found(&named("web"), "u1", right("7"));

@@ -152,14 +152,15 @@ fn state(
         }
     }
     let mut state = secret_state(found, &observation.snapshot.certificates);
-    state.issues = remembered(&state.issues, issues);
+    state.issues = remembered(&state.issues, issues, observation.snapshot.taken_at);
     Observed::Present(state)
 }
 
-/// Returns the times of the last issues: those recorded on the Secret, and those known here.
+/// Returns the times of the last issues: those recorded on the Secret, and those that the operator remembers.
 ///
-/// The owner of the Secret can change the record, to ask for more issues than the circuit breaker allows.
-fn remembered(said: &[Timestamp], known: &[Timestamp]) -> Vec<Timestamp> {
+/// The owner of the Secret can change the record, to get more certificates than the circuit breaker allows. Recorded times in the
+/// future do not count, because they would displace the remembered ones.
+fn remembered(said: &[Timestamp], known: &[Timestamp], now: Timestamp) -> Vec<Timestamp> {
     let mut unmatched = known.to_vec();
     let is_other = |at: &&Timestamp| match unmatched.iter().position(|it| it == *at) {
         Some(same) => {
@@ -168,7 +169,7 @@ fn remembered(said: &[Timestamp], known: &[Timestamp]) -> Vec<Timestamp> {
         }
         None => true,
     };
-    let mut all: Vec<Timestamp> = said.iter().filter(is_other).copied().collect();
+    let mut all: Vec<Timestamp> = said.iter().filter(|at| **at <= now).filter(is_other).copied().collect();
     all.extend(known);
     all.sort();
     all.split_off(all.len().saturating_sub(REMEMBERED_ISSUES))
@@ -202,11 +203,14 @@ mod tests {
         let at = |second: i64| Timestamp::from_second(second).unwrap();
         let all = |said: &[i64], known: &[i64]| {
             let [said, known] = [said, known].map(|it| it.iter().map(|second| at(*second)).collect::<Vec<_>>());
-            remembered(&said, &known).iter().map(|it| it.as_second()).collect::<Vec<_>>()
+            remembered(&said, &known, at(6)).iter().map(|it| it.as_second()).collect::<Vec<_>>()
         };
         assert_eq!(all(&[], &[2, 3]), [2, 3]);
         assert_eq!(all(&[1, 2], &[2, 3]), [1, 2, 3]);
         assert_eq!(all(&[2, 2], &[2]), [2, 2]);
         assert_eq!(all(&[1, 2, 3, 4, 5], &[6]), [2, 3, 4, 5, 6]);
+        // Recorded times in the future do not displace remembered ones.
+        assert_eq!(all(&[9; 5], &[1, 2, 3, 4, 5]), [1, 2, 3, 4, 5]);
+        assert_eq!(all(&[9; 5], &[]), [] as [i64; 0]);
     }
 }

@@ -39,8 +39,17 @@ const FASTER: &str = "another client was faster";
 enum Failure {
     /// Another client changed the Secret meanwhile.
     Changed,
-    /// The obstacle has to be removed by a person: by whom, the message, and the certificate that the Service presents meanwhile.
-    Obstacle(Block, String, Presents),
+    /// A person has to remove the obstacle.
+    Obstacle {
+        /// The person.
+        block: Block,
+        /// The message.
+        why: String,
+        /// The certificate that the Service presents meanwhile.
+        presents: Presents,
+        /// When the obstacle may have ended without that person.
+        next: Timestamp,
+    },
     /// A failure that a retry may mend.
     Temporary(String),
     /// The namespace is terminating.
@@ -53,7 +62,7 @@ impl From<Obstacle> for Failure {
             Obstacle::Name { .. } | Obstacle::Owned { .. } | Obstacle::Reserved { .. } => Presents::These(Vec::new()),
             Obstacle::Type { .. } | Obstacle::Immutable { .. } => Presents::Unknown,
         };
-        Failure::Obstacle(Block::Owner, obstacle.to_string(), presents)
+        Failure::Obstacle { block: Block::Owner, why: obstacle.to_string(), presents, next: Timestamp::MAX }
     }
 }
 
@@ -63,7 +72,8 @@ impl From<Error> for Failure {
             Error::Api(status) if status.code == 409 => Failure::Changed,
             error if is_namespace_terminating(error) => Failure::Terminating,
             Error::Api(status) if ![401, 408, 429].contains(&status.code) && (400..500).contains(&status.code) => {
-                Failure::Obstacle(Block::Server, brief(&error), Presents::Unknown)
+                let (block, why, presents) = (Block::Server, brief(&error), Presents::Unknown);
+                Failure::Obstacle { block, why, presents, next: Timestamp::MAX }
             }
             _ => Failure::Temporary(brief(&error)),
         }
@@ -172,17 +182,17 @@ impl Serving<'_> {
                 Outcome::Failed(why)
             }
             // The other operator that manages the service CA reports obstacles itself.
-            Err(Failure::Obstacle(_, why, presents)) if !view.is_ours() => {
+            Err(Failure::Obstacle { why, presents, .. }) if !view.is_ours() => {
                 let found = Found { presents, blocked: Some(why), next: Timestamp::MAX, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Done
             }
-            Err(Failure::Obstacle(block, why, presents)) => {
+            Err(Failure::Obstacle { block, why, presents, next }) => {
                 let changes = serving::failed(&subject.written, &why);
                 // The Event reports the obstacle even if the annotation fails.
                 let written = self.annotate(name, &uid, changes).await.ok().flatten();
                 let blocked = Some(why.clone());
-                let found = Found { presents, written, blocked, next: Timestamp::MAX, ..Found::default() };
+                let found = Found { presents, written, blocked, next, ..Found::default() };
                 self.index.found(name, &uid, found);
                 Outcome::Blocked(block, why)
             }
@@ -226,7 +236,8 @@ impl Serving<'_> {
         if done.issued_at.is_none()
             && let Some(why) = obstacle(&report, slot)
         {
-            return Err(Failure::Obstacle(Block::Owner, why, Presents::Unknown));
+            let next = if report.at < report.next_look { report.next_look } else { Timestamp::MAX };
+            return Err(Failure::Obstacle { block: Block::Owner, why, presents: Presents::Unknown, next });
         }
         done.waiting = report.waiting.iter().find(|pending| pending.slot == *slot).map(|pending| Wait {
             since: report.at,
@@ -344,7 +355,7 @@ mod tests {
     /// Returns who has to act after this failure; none if a retry may mend it.
     fn block(failure: &Failure) -> Option<Block> {
         match failure {
-            Failure::Obstacle(block, ..) => Some(*block),
+            Failure::Obstacle { block, .. } => Some(*block),
             Failure::Changed | Failure::Temporary(_) | Failure::Terminating => None,
         }
     }

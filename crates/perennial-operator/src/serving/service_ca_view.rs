@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::{Stream, stream};
+use jiff::Timestamp;
 use perennial_core::catalog::ObjectName;
 use perennial_core::catalog::index::Wiring;
-use perennial_core::clocks::{TOLERANCE, shifted};
+use perennial_core::clocks::{Clocks, TOLERANCE, shifted};
 use perennial_core::injection::FoundBundle;
 use perennial_core::service_ca;
 use perennial_core::snapshot::{SecretState, Slot, Snapshot};
@@ -80,6 +81,11 @@ impl ServiceCaView {
         let is_frozen = self.snapshot.is_frozen(service_ca::ROW);
         let is_managed = self.is_ours() && !is_frozen;
         Some((self.signer.object(), self.bundles.first()?.object())).filter(|_| is_managed)
+    }
+
+    /// Returns the time by both clocks when the leading clock shows `now`.
+    pub(crate) fn clocks_at(&self, now: Timestamp) -> Clocks {
+        Clocks::apart(now, self.snapshot.clock_skew_seconds)
     }
 
     /// True if a distrusted key or a reload is recorded.

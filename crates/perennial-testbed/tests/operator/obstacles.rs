@@ -53,7 +53,7 @@ async fn a_bundle_that_cannot_be_written_delays_only_its_dependents() {
     let count = tries.clone();
     let way = cluster.way(move |method, path| {
         let is_it = method != Method::GET && path.starts_with(&format!("/api/v1/namespaces/{KASO}/configmaps"));
-        // All bundles of that namespace: only their signers' certificates wait.
+        // All bundles of that namespace.
         (is_it && method == Method::POST).then(|| {
             count.fetch_add(1, Ordering::Relaxed);
             FORBIDDEN
@@ -65,7 +65,7 @@ async fn a_bundle_that_cannot_be_written_delays_only_its_dependents() {
     assert_eq!(tries.load(Ordering::Relaxed), passed.failed.len(), "each is tried once");
     only_dependants_wait(&passed);
     nothing_is_broken(&passed);
-    assert!(cluster.secrets(KAS).get_opt("kubelet-client").await.unwrap().is_none(), "no verifier could accept it");
+    assert!(cluster.secrets(KAS).get_opt("kubelet-client").await.unwrap().is_some(), "it never existed");
     // The other component has all of its own.
     let namespace = "openshift-kube-controller-manager-operator";
     assert!(cluster.secrets(namespace).get_opt("csr-signer").await.unwrap().is_some());

@@ -214,16 +214,15 @@ impl<'c> Pass<'_, 'c> {
         }
     }
 
-    /// Delays a certificate while its signer cannot be published: no client could verify it. A row without a certificate
-    /// waits no longer than a rollout takes. A Service does not wait: its pods cannot start without a certificate.
+    /// Delays a certificate while its signer cannot be published: no client could verify it.
+    ///
+    /// A deleted certificate waits no longer than a rollout takes. A Service and a certificate that never existed do not wait:
+    /// their processes cannot start without a certificate.
     fn published(&self, row: &Row, slot: &Slot) -> Result<(), Waiting> {
         let Signer::Row(signer) = row.signer else { return Ok(()) };
         let (_, state) = self.signer(signer)?;
         let is_absent = self.draft.secret(slot).present().is_none();
-        let until = match row.scope {
-            crate::catalog::Scope::Service if is_absent => self.now(),
-            _ => self.rolled_out_at(row),
-        };
+        let until = if is_absent { self.missing_until(row, slot) } else { self.rolled_out_at(row) };
         let has_signer = |home: &Slot| {
             self.draft.bundle(home).present().is_some_and(|bundle| bundle.members.contains(&state.certificate.id))
         };

@@ -145,18 +145,37 @@ fn a_wait_for_a_failed_write_names_the_object() {
     let (_, report) = pass(&mut cluster, |it| it == KUBELET_CA);
     expect![[r#"
         wait openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca: openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca could not be written: no quota
-        wait openshift-kube-apiserver/kubelet-client (secret doesn't exist): openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca could not be written: no quota
     "#]].assert_eq(&waiting(&report));
 }
 
 #[test]
-fn a_missing_certificate_does_not_wait_forever_for_a_bundle() {
+fn a_certificate_that_never_existed_does_not_wait_for_a_bundle_that_cannot_be_written() {
     let mut cluster = Cluster::nothing();
+    pass(&mut cluster, |it| it == KUBELET_CA);
+    assert!(is_there(&cluster, &tls(KUBELET_CLIENT)));
+}
+
+#[test]
+fn a_deleted_certificate_waits_for_a_bundle_that_cannot_be_written_only_as_long_as_a_rollout_takes() {
+    let mut cluster = Cluster::nothing();
+    cluster.snapshot.deleted.insert(tls(KUBELET_CLIENT));
     pass(&mut cluster, |it| it == KUBELET_CA);
     assert!(!is_there(&cluster, &tls(KUBELET_CLIENT)));
     cluster.pass_to(cluster.now() + 120 * MINUTE);
     pass(&mut cluster, |it| it == KUBELET_CA);
     assert!(is_there(&cluster, &tls(KUBELET_CLIENT)));
+}
+
+#[test]
+fn a_new_service_does_not_wait_for_a_bundle_that_cannot_be_written() {
+    const SERVICE_CA_BUNDLE: &str = "openshift-service-ca/signing-cabundle";
+    let mut cluster = Cluster::nothing();
+    let web = tls("shop/web-tls");
+    let service = crate::snapshot::Service { name: "web".to_owned(), ..crate::snapshot::Service::default() };
+    cluster.snapshot.services = Observed::Present([(web.clone(), service)].into());
+    cluster.snapshot.secrets.insert(web.clone(), Observed::Absent);
+    pass(&mut cluster, |it| it == SERVICE_CA_BUNDLE);
+    assert!(is_there(&cluster, &web));
 }
 
 /// Returns the snapshot of an observer that cannot read these objects.

@@ -1,8 +1,13 @@
 //! A distrusted CA stays distrusted after any deletion.
 
-use jiff::SignedDuration;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kube_client::ResourceExt;
 use kube_client::api::DeleteParams;
+use perennial_api::annotations;
 use perennial_x509::{Certificate, read_certificates};
+use serde_json::Value;
 
 use super::shop::Shop;
 use crate::cluster::Cluster;
@@ -66,6 +71,36 @@ async fn check(deleted: &[Deleted], is_done_before: bool) {
         let web = shop.served("web-tls").await;
         assert!(found.iter().any(|it| it.facts().subject_key_id == web.leaf().facts().authority_key_id), "{done:?}");
     }
+}
+
+/// Returns the times of the recorded distrusts of both objects.
+async fn recorded(shop: &Shop) -> Vec<Timestamp> {
+    let secret = shop.cluster.secrets(NAMESPACE).get("signing-key").await.unwrap();
+    let map = shop.cluster.config_maps(NAMESPACE).get("signing-cabundle").await.unwrap();
+    let all = [secret.annotations(), map.annotations()].map(|it| {
+        let records: BTreeMap<String, Value> = serde_json::from_str(&it[annotations::DISTRUSTED]).unwrap();
+        records.into_values().map(|it| it["since"].as_str().unwrap().parse().unwrap()).collect::<Vec<_>>()
+    });
+    all.concat()
+}
+
+#[tokio::test]
+async fn distrust_that_a_wrong_clock_dated_in_the_future_counts_from_now() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.asks("web", "web-tls").await;
+    shop.once().await;
+    let old: Vec<_> = bundle(&shop).await.iter().map(|it| it.facts().subject_key_id.clone()).collect();
+    let now = shop.cluster.now();
+    shop.cluster.set_now(now + SignedDuration::from_hours(500 * 24));
+    shop.distrust("leaked").await;
+    shop.cluster.set_now(now);
+    assert!(recorded(&shop).await.iter().all(|since| now < *since));
+    shop.once().await;
+    let since = recorded(&shop).await;
+    assert!(since.len() == 2 && since.iter().all(|since| *since <= now), "{since:?}");
+    settle(&shop).await;
+    assert!(bundle(&shop).await.iter().all(|it| !old.contains(&it.facts().subject_key_id)));
+    assert!(recorded(&shop).await.iter().all(|since| *since <= now), "the time does not move on with each pass");
 }
 
 #[tokio::test]

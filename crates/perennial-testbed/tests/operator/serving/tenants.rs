@@ -1,6 +1,8 @@
 //! Hostile tenants, who may create, annotate and delete Services and Secrets in one namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -21,9 +23,24 @@ use crate::reports::condition;
 const CA: &str = "openshift-service-ca";
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// Measures how long a new Service of another namespace waits while a tenant keeps the operator busy.
 #[tokio::test]
 async fn a_tenant_with_a_hundred_busy_services_delays_no_other_tenant() {
+    let (worst, _) = longest_wait_beside_a_busy_tenant().await;
+    // Generous, because other tests run at the same time.
+    assert!(worst < Duration::from_secs(10), "the slowest waited {worst:?}");
+}
+
+#[tokio::test]
+#[ignore = "measures time: `make test-long`"]
+async fn a_new_service_is_served_within_a_second_beside_a_busy_tenant() {
+    let (worst, patches_per_second) = longest_wait_beside_a_busy_tenant().await;
+    assert!(80.0 <= patches_per_second, "the tenant patched only {patches_per_second:.0} times a second");
+    assert!(worst < Duration::from_secs(1), "the slowest waited {worst:?}");
+}
+
+/// Returns the longest time that a new Service waits for its certificate while a tenant of another namespace patches 100 Services
+/// about 100 times a second, and how often the tenant patched in a second.
+async fn longest_wait_beside_a_busy_tenant() -> (Duration, f64) {
     const BUSY: usize = 100;
     let shop = Shop::new(Cluster::real().await).await;
     shop.cluster.set_policy("ECDSA P256").await;
@@ -40,6 +57,8 @@ async fn a_tenant_with_a_hundred_busy_services_delays_no_other_tenant() {
     let running = Running::start(&shop.cluster);
     let services = Api::<Service>::namespaced(shop.cluster.client.clone(), "aaa");
     // Each patch leads to a look and a write: the operator takes the annotation away again.
+    let (patched, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let count = patched.clone();
     let patches = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(Duration::from_millis(10));
         for number in 0.. {
@@ -47,7 +66,9 @@ async fn a_tenant_with_a_hundred_busy_services_delays_no_other_tenant() {
             let lie =
                 json!({"metadata": {"annotations": {key(BETA, "serving-cert-generation-error"): format!("{number}")}}});
             let name = format!("busy-{}", number % BUSY);
-            _ = services.patch(&name, &PatchParams::default(), &Patch::Merge(&lie)).await;
+            if services.patch(&name, &PatchParams::default(), &Patch::Merge(&lie)).await.is_ok() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
         }
     });
     let secrets = Api::<Secret>::namespaced(shop.cluster.client.clone(), "zzz");
@@ -64,15 +85,9 @@ async fn a_tenant_with_a_hundred_busy_services_delays_no_other_tenant() {
         waits.extend((number > 0).then(|| begun.elapsed()));
     }
     patches.abort();
+    let patches_per_second = patched.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64();
     running.end().await;
-    waits.sort();
-    let worst = waits[waits.len() - 1];
-    assert!(
-        worst < Duration::from_secs(1),
-        "the slowest of {}: {worst:?}; median {:?}",
-        waits.len(),
-        waits[waits.len() / 2]
-    );
+    (waits.into_iter().max().unwrap(), patches_per_second)
 }
 
 /// Ten thousand Services that cannot be served delay no other Service.
@@ -173,6 +188,47 @@ async fn a_renamed_secret_does_not_reset_the_circuit_breaker(cluster: Cluster) {
     shop.served("web-tls-7").await;
 }
 
+/// A tenant who records issues in the future on the Secret does not make the operator forget those that it remembers.
+async fn recorded_issues_in_the_future_do_not_reset_the_circuit_breaker(cluster: Cluster) {
+    let shop = Shop::new(cluster).await;
+    let runner = shop.cluster.runner();
+    shop.asks("web", "web-tls").await;
+    runner.once().await.unwrap();
+    let mut issued = BTreeSet::new();
+    for number in 0..8 {
+        let future = json!({"tls.crt": vec!["9999-12-31T23:59:59Z"; 5]}).to_string();
+        let lie = json!({annotations::ISSUES: future, annotations::FORCE: format!("again {number}")});
+        shop.patch_secret("web-tls", json!({"metadata": {"annotations": lie}})).await;
+        runner.once().await.unwrap();
+        issued.insert(shop.served("web-tls").await.leaf().der().to_vec());
+    }
+    assert!(issued.len() <= 5, "{} certificates within an hour", issued.len());
+}
+
+/// A running operator issues as soon as the circuit breaker allows it, and does not wait for a back-off.
+#[tokio::test]
+async fn a_service_is_served_as_soon_as_the_circuit_breaker_allows_it() {
+    let shop = Shop::new(Cluster::embedded().await).await;
+    shop.asks("web", "web-tls").await;
+    let running = Running::start(&shop.cluster);
+    let is_there = async || shop.secrets().get_opt("web-tls").await.unwrap().is_some();
+    let is_blocked = async || shop.told("web").await.contains_key(&key(BETA, "serving-cert-generation-error"));
+    while !is_blocked().await {
+        if is_there().await {
+            shop.secrets().delete("web-tls", &Default::default()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(!is_there().await);
+    shop.cluster.set_now(shop.cluster.now() + SignedDuration::from_mins(61));
+    let begun = Instant::now();
+    while !is_there().await {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not served");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    running.end().await;
+}
+
 /// False values of every annotation that the operator reads from a tenant's Secret or Service.
 fn lies(shop: &Shop) -> Vec<(String, Value)> {
     let now = shop.cluster.now();
@@ -210,7 +266,45 @@ fn lies(shop: &Shop) -> Vec<(String, Value)> {
     lie(annotations::MANAGED_TYPE, "signer".to_owned());
     lie(&key(BETA, "originating-service-name"), "kubernetes".to_owned());
     lie(&key(ALPHA, "originating-service-uid"), "another".to_owned());
+    lie(&key(ALPHA, "expiry"), "9999-12-31T23:59:59Z".to_owned());
     lies
+}
+
+/// The same for what the operator reads from a Service besides the request.
+fn lies_on_the_service() -> Vec<(String, Value)> {
+    let values = ["", "another CA", "18446744073709551616", "-1"];
+    let names = ["serving-cert-signed-by", "serving-cert-generation-error", "serving-cert-generation-error-num"];
+    let families = [BETA, ALPHA];
+    let all = families.iter().flat_map(|family| names.map(|name| key(family, name)));
+    all.flat_map(|name| values.map(|value| (name.clone(), json!(value)))).collect()
+}
+
+/// What one tenant writes on the Secret and on the Service.
+#[derive(Debug, Default)]
+struct Liar {
+    secret: BTreeMap<String, Value>,
+    service: BTreeMap<String, Value>,
+}
+
+/// Returns a tenant for each lie, and tenants with several lies at once.
+fn liars(shop: &Shop) -> Vec<Liar> {
+    const COMBINATIONS: usize = 24;
+    let (secret, service) = (lies(shop), lies_on_the_service());
+    let mut liars: Vec<Liar> = Vec::new();
+    liars.extend(secret.iter().map(|it| Liar { secret: [it.clone()].into(), ..Liar::default() }));
+    liars.extend(service.iter().map(|it| Liar { service: [it.clone()].into(), ..Liar::default() }));
+    // Always the same combinations.
+    let mut number = 1_usize;
+    let mut draw = |below: usize| {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (number >> 33) % below
+    };
+    liars.extend((0..COMBINATIONS).map(|_| Liar {
+        // A Secret has 256 KiB of annotations at most.
+        secret: (0..4).map(|_| secret[draw(secret.len())].clone()).filter(|(_, it)| it.to_string().len() < 60_000).collect(),
+        service: (0..2).map(|_| service[draw(service.len())].clone()).collect(),
+    }));
+    liars
 }
 
 /// No CA becomes trusted, no key is exposed, no other tenant is affected, and the tenant's own Service is correct within an hour.
@@ -221,8 +315,8 @@ async fn forged_history_delays_only_its_own_service_for_an_hour(cluster: Cluster
     let asks = json!({key(BETA, "serving-cert-secret-name"): "web-tls"});
     let victim = json!({"metadata": {"name": "web", "annotations": asks}, "spec": {"ports": [{"port": 443}]}});
     shop.cluster.create::<Service>(Some("victim"), victim).await;
-    let lies = lies(&shop);
-    for number in 0..lies.len() {
+    let liars = liars(&shop);
+    for number in 0..liars.len() {
         shop.asks(&format!("liar-{number:03}"), &format!("liar-{number:03}-tls")).await;
     }
     let runner = shop.cluster.runner();
@@ -231,9 +325,11 @@ async fn forged_history_delays_only_its_own_service_for_an_hour(cluster: Cluster
     let victim = async || shop.cluster.secrets("victim").get("web-tls").await.unwrap();
     let signer = async || shop.cluster.secrets(CA).get("signing-key").await.unwrap().data.unwrap();
     let (trusted_before, victim_before, signer_before) = (trusted().await, victim().await, signer().await);
-    for (number, (name, value)) in lies.iter().enumerate() {
-        let lie = json!({"metadata": {"annotations": BTreeMap::from([(name, value)])}});
-        shop.patch_secret(&format!("liar-{number:03}-tls"), lie).await;
+    for (number, liar) in liars.iter().enumerate() {
+        let lie = |annotations: &BTreeMap<String, Value>| json!({"metadata": {"annotations": annotations}});
+        shop.patch_secret(&format!("liar-{number:03}-tls"), lie(&liar.secret)).await;
+        let patch = Patch::Merge(lie(&liar.service));
+        shop.services().patch(&format!("liar-{number:03}"), &PatchParams::default(), &patch).await.unwrap();
     }
     for minutes in [1, 61, 1] {
         runner.once().await.unwrap();
@@ -248,8 +344,8 @@ async fn forged_history_delays_only_its_own_service_for_an_hour(cluster: Cluster
         "another tenant's Secret is untouched"
     );
     let ca = read_certificates(&signer_before["tls.crt"].0).unwrap().remove(0);
-    for (number, (name, value)) in lies.iter().enumerate() {
-        let lie = format!("{name}: {:.200}", value.to_string());
+    for (number, liar) in liars.iter().enumerate() {
+        let lie = format!("{:.800}", format!("{liar:?}"));
         let served = shop.served(&format!("liar-{number:03}-tls")).await;
         assert_eq!(served.leaf().facts().authority_key_id, ca.facts().subject_key_id, "{lie}");
         assert!(served.leaf().facts().validity.contains(shop.cluster.now()), "{lie}");
@@ -271,5 +367,6 @@ async fn forged_history_delays_only_its_own_service_for_an_hour(cluster: Cluster
 on_both! {
     the_service_of_the_api_server_gets_no_certificate
     a_renamed_secret_does_not_reset_the_circuit_breaker
+    recorded_issues_in_the_future_do_not_reset_the_circuit_breaker
     forged_history_delays_only_its_own_service_for_an_hour
 }
