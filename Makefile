@@ -25,8 +25,16 @@ demo: ## Create every certificate of a new cluster from examples/install-config.
 # Each run simulates a quarter of the seeds. The quarter changes with each commit.
 export PERENNIAL_SEEDS ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
-test: tools test-fuzz ## Install the tools for the tests, and run all tests
-	cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow
+# How many seconds the tests may take on 2 cores, after the build.
+TEST_BUDGET ?= 720
+TEST_REPORT = $(or $(CARGO_TARGET_DIR),target)/nextest/default/junit.xml
+
+test: tools test-fuzz ## Install the tools for the tests, run all tests, and print the time of each suite
+	cargo nextest run --locked --workspace --all-features --no-run
+	@start=$$(date +%s); \
+	cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow; status=$$?; \
+	tools/times $(TEST_REPORT) $$(( $$(date +%s) - start )) $(TEST_BUDGET); \
+	exit $$status
 
 test-fast: ## Run the tests that need only Rust
 	cargo test --locked --workspace --exclude perennial-testbed
