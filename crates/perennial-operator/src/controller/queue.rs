@@ -440,8 +440,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_is_retried_within_five_minutes_and_a_block_by_the_owner_within_an_hour() {
-        for (block, within) in
-            [(None, 300..=300), (Some(Block::Server), 300..=300), (Some(Block::Owner), 1800..=3600)]
+        for (block, within) in [(None, 300..=300), (Some(Block::Server), 300..=300), (Some(Block::Owner), 1800..=3600)]
         {
             let mut queue = Fixture::new();
             for _ in 0..20 {

@@ -299,11 +299,16 @@ fn liars(shop: &Shop) -> Vec<Liar> {
         number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (number >> 33) % below
     };
-    liars.extend((0..COMBINATIONS).map(|_| Liar {
-        // A Secret has 256 KiB of annotations at most.
-        secret: (0..4).map(|_| secret[draw(secret.len())].clone()).filter(|(_, it)| it.to_string().len() < 60_000).collect(),
-        service: (0..2).map(|_| service[draw(service.len())].clone()).collect(),
-    }));
+    liars.extend(
+        (0..COMBINATIONS).map(|_| Liar {
+            // A Secret has 256 KiB of annotations at most.
+            secret: (0..4)
+                .map(|_| secret[draw(secret.len())].clone())
+                .filter(|(_, it)| it.to_string().len() < 60_000)
+                .collect(),
+            service: (0..2).map(|_| service[draw(service.len())].clone()).collect(),
+        }),
+    );
     liars
 }
 
