@@ -633,7 +633,7 @@ fn an_invalid_snapshot_is_rejected() {
     check_rejected(
         &Changed::new(|value| value["surprise"] = 1.into()),
         &expect![
-            "error: snapshot DIR/s.json is invalid: unknown field `surprise`, expected one of `version`, `takenAt`, `clockSkewSeconds`, `notEarlierThan`, `settings`, `cluster`, `nodes`, `services`, `featureGate`, `serviceCa`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `reloads`, `asked`, `distrusted`, `otherWriters`, `lostIssues`, `deleted`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 111941"
+            "error: snapshot DIR/s.json is invalid: unknown field `surprise`, expected one of `version`, `takenAt`, `clockSkewSeconds`, `notEarlierThan`, `settings`, `cluster`, `nodes`, `services`, `featureGate`, `serviceCa`, `policy`, `policyUnknownSince`, `secrets`, `bundles`, `certificates`, `heldSecrets`, `heldBundles`, `reloads`, `asked`, `distrusted`, `otherWriters`, `lostIssues`, `deleted`, `mistyped`, `undescribed`, `described`, `blocked` at line 1 column 113309"
         ],
     );
     check_rejected(
