@@ -39,11 +39,14 @@ test: tools test-fuzz ## Install the tools for the tests, run all tests, and pri
 test-fast: ## Run the tests that need only Rust
 	cargo test --locked --workspace --exclude perennial-testbed
 
-# Tests that take minutes: kills, races, watchers, floods, scans. Each has `#[ignore]` with the reason.
-test-long: tools ## Run the tests that take minutes
+# Tests that take minutes: kills, races, watchers, floods, scans. Each has `#[ignore]` with the reason. The mutants at the end take up to an
+# hour for each part.
+test-long: tools ## Run the tests that take minutes, and the mutants, which take hours
 	cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow --run-ignored only
 	PERENNIAL_SEEDS=all cargo nextest run --locked --workspace --all-features --no-fail-fast --status-level slow -E 'test(simulate::tests::seeds::)'
+	for part in $(MUTANTS_PARTS); do $(MAKE) mutants MUTANTS_PART=$$part || exit 1; done
 
+# `cargo fuzz` has no option --locked. The first command fails if fuzz/Cargo.lock is not up to date, so the builds of `cargo fuzz` use its versions.
 test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a random seed
 	cargo run --locked --quiet --manifest-path fuzz/Cargo.toml --example seeds
 	@mkdir -p fuzz/target; for target in $(FUZZ_TARGETS); do \
@@ -54,17 +57,15 @@ test-fuzz: tools-cargo ## Fuzz each parser for FUZZ_SECONDS; FUZZ_SEED=0 draws a
 	  grep number_of_executed_units $$log; \
 	done
 
-# Each mutant needs a build and a run of the planner's tests, so this takes an hour or two. The second filter leaves out a few
-# tests that take seconds; try surviving mutants against them with `cargo mutants` without this filter.
-# docs/explanation/mutants.md lists the mutants that no test can kill.
-MUTANTS_OUT ?= target/mutants
-mutants: ## Check with mutants that the tests cover the planner and the proof
+# Each mutant needs a build and a run of tests, so each part takes an hour or more. A run ends after MUTANTS_MINUTES, and the next run of
+# the same part continues. docs/explanation/mutants.md explains the results.
+MUTANTS_PARTS = plan act observe history lease serving inject status x509 store auth apply
+MUTANTS_PART ?= plan
+export MUTANTS_OUT ?= target/mutants
+export MUTANTS_MINUTES ?= 60
+mutants: ## Check with mutants that the tests cover MUTANTS_PART of the code: the planner and the proof, or another part
 	@tools/ensure mutants
-	CARGO_PROFILE_DEV_DEBUG=0 cargo mutants -p perennial-core \
-	  -f 'crates/perennial-core/src/plan/**/*.rs' -e 'crates/perennial-core/src/plan/tests/**' \
-	  -f crates/perennial-core/src/trust/prove.rs -f crates/perennial-core/src/trust/edge.rs \
-	  --test-tool nextest --baseline skip --timeout 150 -o $(MUTANTS_OUT) -C --lib \
-	  -- -E 'test(/^(plan|trust|rules)::/) - test(/random_faults|next_look::nothing_changes|without_faults_no_edge/)'
+	tools/mutants $(MUTANTS_PART)
 
 bench: ## Measure performance, and compare each figure with its limit
 	cargo bench --locked --quiet -p perennial-core --bench plan

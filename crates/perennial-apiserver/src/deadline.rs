@@ -20,7 +20,12 @@ pub(crate) fn current() -> Option<Instant> {
 
 /// Returns an error after the deadline of the current request. Without a deadline, it never does.
 pub(crate) fn check() -> Result<(), ApiError> {
-    let is_over = current().is_some_and(|deadline| Instant::now() >= deadline);
+    check_at(current())
+}
+
+/// Returns an error after this deadline, for work that continues outside the task of its request.
+pub(crate) fn check_at(deadline: Option<Instant>) -> Result<(), ApiError> {
+    let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
     if is_over { Err(exceeded()) } else { Ok(()) }
 }
 

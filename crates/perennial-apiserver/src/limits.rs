@@ -74,7 +74,7 @@ pub const READERS: usize = 4;
 /// Bytes of all bodies that are being received or processed.
 pub const BODIES_BYTES: usize = 64 << 20;
 
-/// The time from a request's head to its response, as in a kube-apiserver.
+/// The time from a request's head to the end of its response, as in a kube-apiserver. A watch may last longer.
 pub const REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes of a rejected body that are read and dropped, so that an HTTP/1.1 client sees the response.

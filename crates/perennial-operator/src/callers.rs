@@ -179,7 +179,92 @@ impl<K, V> Default for Remembered<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube_client::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    /// A cluster that accepts only the token `good`, counts the reviews, and has a clock for tests.
+    struct Cluster {
+        callers: Callers,
+        reviews: Arc<AtomicUsize>,
+        now: Arc<Mutex<Timestamp>>,
+    }
+
+    impl Cluster {
+        fn new() -> Cluster {
+            let reviews = Arc::new(AtomicUsize::new(0));
+            let count = reviews.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let count = count.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/apis/authentication.k8s.io/v1/tokenreviews");
+                    count.fetch_add(1, Ordering::SeqCst);
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let mut review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                    let is_good = review["spec"]["token"] == "good";
+                    review["status"] = json!({"authenticated": is_good, "user": {"username": "prometheus"}});
+                    Ok::<_, Infallible>(
+                        Response::builder().status(201).body(Body::from(review.to_string().into_bytes())).unwrap(),
+                    )
+                }
+            });
+            let now = Arc::new(Mutex::new("2026-03-01T12:00:00Z".parse().unwrap()));
+            let shown = now.clone();
+            let clock: Clock = Arc::new(move || *shown.lock().unwrap());
+            Cluster { callers: Callers::new(Client::new(service, "default"), clock), reviews, now }
+        }
+
+        fn advance(&self, seconds: i64) {
+            let mut now = self.now.lock().unwrap();
+            *now = shifted(*now, SignedDuration::from_secs(seconds));
+        }
+
+        /// Returns the answer about a token as a word, and the number of reviews that it caused.
+        async fn ask(&self, token: &str) -> (&'static str, usize) {
+            let before = self.reviews.load(Ordering::SeqCst);
+            let answer = match self.callers.who(token).await {
+                Ok(Some(caller)) if caller.name == "prometheus" => "accepted",
+                Ok(Some(_)) => "accepted as another user",
+                Ok(None) => "rejected",
+                Err(Unknown::TooMany) => "too many",
+                Err(Unknown::Failed(_)) => "failed",
+            };
+            (answer, self.reviews.load(Ordering::SeqCst) - before)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rejected_token_is_reviewed_again_after_a_minute() {
+        let cluster = Cluster::new();
+        assert_eq!(cluster.ask("bad").await, ("rejected", 1));
+        cluster.advance(59);
+        assert_eq!(cluster.ask("bad").await, ("rejected", 0));
+        cluster.advance(1);
+        assert_eq!(cluster.ask("bad").await, ("rejected", 1));
+    }
+
+    #[tokio::test]
+    async fn unknown_tokens_are_reviewed_at_a_limited_rate_and_accepted_tokens_always() {
+        let cluster = Cluster::new();
+        assert_eq!(cluster.ask("good").await, ("accepted", 1));
+        // The review of the accepted token expires, and the budget for unknown tokens is full again.
+        cluster.advance(60);
+        for number in 0..PER_WINDOW {
+            assert_eq!(cluster.ask(&format!("bad-{number}")).await, ("rejected", 1), "{number}");
+        }
+        assert_eq!(cluster.ask("bad-next").await, ("too many", 0));
+        assert_eq!(cluster.ask("bad-0").await, ("rejected", 0), "the operator remembers the answer");
+        assert_eq!(cluster.ask("good").await, ("accepted", 1));
+        assert_eq!(cluster.ask("good").await, ("accepted", 0));
+        cluster.advance(WINDOW.as_secs());
+        assert_eq!(cluster.ask("bad-next").await, ("rejected", 1));
+    }
 
     #[test]
     fn an_answer_counts_for_a_minute_and_there_is_an_end_to_them() {

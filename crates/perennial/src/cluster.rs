@@ -242,6 +242,18 @@ mod tests {
     }
 
     #[test]
+    fn reserved_services_are_added_to_the_default_ones() {
+        let reserved = |arguments: &[&str]| view(arguments).unwrap().settings.reserved_services;
+        assert_eq!(reserved(&[]).into_iter().collect::<Vec<_>>(), ["default/kubernetes"]);
+        let more = reserved(&["--reserved-service", "shop/web", "--reserved-service=shop/api"]);
+        assert_eq!(more.into_iter().collect::<Vec<_>>(), ["default/kubernetes", "shop/api", "shop/web"]);
+        for wrong in ["web", "/web", "shop/", "a/b/c"] {
+            let error = view(&["--reserved-service", wrong]).unwrap_err();
+            assert!(error.contains("expected NAMESPACE/NAME"), "{error}");
+        }
+    }
+
+    #[test]
     fn the_time_scale_must_be_within_bounds() {
         assert_eq!(u32::from(view(&["--time-scale", "360"]).unwrap().settings.time_scale), 360);
         for wrong in ["0", "601", "fast"] {

@@ -54,12 +54,24 @@ fn restart_command(
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{dumpable_behavior, getrlimit};
+
     use super::*;
 
     fn check(variables: &[(&str, &str)]) -> Option<Command> {
         let arguments = ["perennial", "up", "--data-dir", "a b"].into_iter().map(OsString::from);
         let found = |name: &str| variables.iter().find(|(it, _)| *it == name).map(|(_, value)| OsString::from(value));
         restart_command(Path::new("/bin/perennial"), arguments, found)
+    }
+
+    #[test]
+    fn the_process_is_not_dumpable_and_writes_no_core() {
+        forbid_dumps();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        let core = getrlimit(Resource::Core);
+        assert_eq!((core.current, core.maximum), (Some(0), Some(0)));
+        // Other tests may run in the same process.
+        set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
     }
 
     #[test]

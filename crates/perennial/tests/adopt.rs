@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use common::admin::{Administrator, CommandOutput};
+use common::admin::{Administrator, CommandOutput, shift_clock};
 use common::dated::Dated;
 use jiff::SignedDuration;
 use perennial_testbed::kubernetes::ControlPlane;
@@ -61,8 +61,9 @@ fn openssl_accepts(directory: &Path, trust: &str, leaf: &str, purpose: &str, ahe
     let [trust_file, leaf_file] = ["trust.pem", "leaf.pem"].map(|name| directory.join(name));
     fs::write(&trust_file, trust).unwrap();
     fs::write(&leaf_file, leaf).unwrap();
-    let mut openssl = Command::new("faketime");
-    openssl.args(["-f", ahead, "openssl", "verify", "-x509_strict", "-purpose", purpose]);
+    let mut openssl = Command::new("openssl");
+    shift_clock(&mut openssl, ahead);
+    openssl.args(["verify", "-x509_strict", "-purpose", purpose]);
     openssl.arg("-CAfile").arg(&trust_file).arg("-untrusted").arg(&leaf_file).arg(&leaf_file);
     let output = openssl.output().unwrap();
     assert!(output.status.success(), "{ahead}: {}", String::from_utf8_lossy(&output.stderr));

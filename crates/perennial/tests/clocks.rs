@@ -13,11 +13,11 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use common::admin::{Administrator, perennial_at};
+use common::admin::{Administrator, perennial_at, shift_clock};
 use common::dated::Dated;
 use common::up::Up;
 use jiff::SignedDuration;
@@ -93,8 +93,9 @@ impl Cluster {
         let bundle = "get configmap kube-apiserver-to-kubelet-client-ca -n openshift-kube-apiserver-operator -o json";
         let bundle: Value = serde_json::from_str(&get(bundle)).unwrap();
         fs::write(&trust, bundle["data"]["ca-bundle.crt"].as_str().unwrap()).unwrap();
-        let mut openssl = Command::new("faketime");
-        openssl.args(["-f", ahead, "openssl", "verify", "-purpose", "sslclient", "-CAfile"]).arg(&trust).arg(&leaf);
+        let mut openssl = Command::new("openssl");
+        shift_clock(&mut openssl, ahead);
+        openssl.args(["verify", "-purpose", "sslclient", "-CAfile"]).arg(&trust).arg(&leaf);
         let output = openssl.output().unwrap();
         (output.status.success(), format!("{output:?}"))
     }
@@ -266,4 +267,27 @@ async fn a_clock_jump_and_return_leaves_no_trace() {
     assert_eq!(others(cluster.versions()), others(before));
     let (is_accepted, output) = cluster.openssl_accepts("+0");
     assert!(is_accepted, "{output}");
+}
+
+#[test]
+fn a_clock_is_shifted_although_a_killed_process_with_the_same_id_left_its_semaphore() {
+    const DAYS: i64 = 400;
+    let mut shifted = Command::new("date");
+    shift_clock(&mut shifted, &format!("+{DAYS}d"));
+    let variables = shifted.get_envs().map(|(name, value)| format!("{}={}", name.display(), value.unwrap().display()));
+    let mut shell = Command::new("sh");
+    // `exec` keeps the process id of the shell, which is in the names of the files.
+    let leave = "for file in faketime_shm_$$ sem.faketime_sem_$$; do head -c 32 /dev/zero > /dev/shm/$file; done";
+    shell.args(["-c", &format!("{leave}; exec env \"$@\""), "sh"]).args(variables).args(["date", "+%s"]);
+    let child = shell.stdout(Stdio::piped()).spawn().unwrap();
+    let id = child.id();
+    let output = child.wait_with_output().unwrap();
+    for file in [format!("faketime_shm_{id}"), format!("sem.faketime_sem_{id}")] {
+        _ = fs::remove_file(Path::new("/dev/shm").join(file));
+    }
+    assert!(output.status.success(), "{output:?}");
+    let seconds = |text: Vec<u8>| String::from_utf8(text).unwrap().trim().parse::<i64>().unwrap();
+    let now = seconds(Command::new("date").arg("+%s").output().unwrap().stdout);
+    let ahead = seconds(output.stdout) - now;
+    assert!((ahead - DAYS * 24 * 3600).abs() < 60, "{ahead} s");
 }

@@ -256,7 +256,13 @@ fn a_full_disk_is_reported_by_readyz_of_the_api_and_of_the_metrics_port() {
         command
     };
     if !in_small("true").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this machine does not let users mount a disk of their own");
+        assert!(
+            std::env::var_os("PERENNIAL_ALLOW_SKIP").is_some(),
+            "this test mounts a disk of its own, and the system does not allow that: run the tests as root, allow it with \
+             `sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0`, or skip the test \
+             with PERENNIAL_ALLOW_SKIP=1"
+        );
+        eprintln!("SKIPPED: the system does not let users mount a disk of their own");
         return;
     }
     let mut command = in_small("cp -a \"$0\" \"$1/data\" && shift && exec \"$@\"");

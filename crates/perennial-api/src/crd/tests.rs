@@ -9,7 +9,7 @@ use perennial_schema::Schema;
 
 use super::*;
 
-/// `UPDATE_EXPECT=1 cargo test -p perennial-api` writes the files, as does `make generate`.
+/// `UPDATE_EXPECT=1 cargo test --locked -p perennial-api` writes the files, as does `make generate`.
 #[test]
 fn the_committed_definitions_match_the_types() {
     for crd in crds() {

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, Response, header};
 use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::caller::Caller;
@@ -89,8 +90,16 @@ pub(super) fn answer(
     };
     let head = shape.list_head(resource, metadata);
     let rows = rows.into_iter();
-    let mut parts =
-        Parts { resource: resource.clone(), selector, shape, rows, head: Some(head), is_first: true, place };
+    let mut parts = Parts {
+        resource: resource.clone(),
+        selector,
+        shape,
+        rows,
+        head: Some(head),
+        is_first: true,
+        place,
+        deadline: deadline::current(),
+    };
     let body = if is_large {
         // An error is impossible after the response has begun.
         if let Some((key, why)) = api.store().unreadable(&resource.storage) {
@@ -169,8 +178,11 @@ struct Parts {
     /// The text before the first object.
     head: Option<String>,
     is_first: bool,
-    /// The place of a large list among those that are sent at the same time. It is released when the response is dropped.
+    /// The place of a large list among those that are sent at the same time. It is released when the response is dropped, at the latest
+    /// at the deadline of the request.
     place: Option<OwnedSemaphorePermit>,
+    /// The deadline of the request. A reader thread does not have the deadline of the task.
+    deadline: Option<Instant>,
 }
 
 impl Parts {
@@ -186,7 +198,7 @@ impl Parts {
                 self.place = None;
                 return Ok(Some(text.into()));
             };
-            deadline::check()?;
+            deadline::check_at(self.deadline)?;
             let object = object(&self.resource, &key, &stored).inspect_err(|error| warn!("{error}"))?;
             if self.selector.selects(&object) {
                 if !std::mem::take(&mut self.is_first) {

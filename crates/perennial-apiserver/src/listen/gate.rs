@@ -25,6 +25,7 @@ use super::connection::{Activity, Busy};
 use super::limits::Limits;
 use super::places::Place;
 use super::refuse::refusal_before_body;
+use super::response;
 use super::stopped;
 use crate::deadline;
 use crate::http::refusal;
@@ -165,7 +166,7 @@ impl Gate {
         let failed = |_| ApiError::new(Reason::InternalError, "Internal error occurred: the request was not processed");
         let Ok(response) = answered.map_err(failed)??;
         Ok(match watch {
-            None => response,
+            None => response.map(|body| response::until(deadline, body)),
             Some(place) => response.map(|body| self.watching(body, place, busy)),
         })
     }

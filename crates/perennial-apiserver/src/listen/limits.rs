@@ -27,9 +27,10 @@ pub struct Limits {
     pub handshake_time: Duration,
     /// The time from the handshake to the first request's head; over HTTP/1.1 also from each response to the next head.
     pub head_time: Duration,
-    /// The time from a request's head to its response, which limits how slowly a body may arrive. 60 s, as in Kubernetes.
+    /// The time from a request's head to the end of its response, except for a watch. It limits how slowly a body may arrive, and how
+    /// slowly a response may be read. 60 s, as in Kubernetes.
     pub request_time: Duration,
-    /// How long a connection may be without request and watch. This also limits how slowly a response may be read.
+    /// How long a connection may be without request and watch.
     pub idle_time: Duration,
     /// The interval of pings on a silent connection.
     pub ping_interval: Duration,

@@ -9,6 +9,7 @@ mod gate;
 mod limits;
 mod places;
 mod refuse;
+mod response;
 mod tls;
 
 use std::fmt;

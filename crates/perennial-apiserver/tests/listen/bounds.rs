@@ -7,7 +7,9 @@ use axum::body::{Body, Bytes};
 use futures_util::stream;
 use http_body_util::BodyExt;
 use hyper::Request;
+use perennial_apiserver::limits::{LIST_BYTES, LISTS};
 use perennial_apiserver::listen::Limits;
+use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -220,6 +222,37 @@ async fn an_unread_response_is_dropped() {
     let response = reader.send(Request::get("/big"), Body::empty()).await.unwrap();
     soon(&mut reader.ended).await.unwrap();
     assert!(soon(Answer::of(response)).await.is_err());
+}
+
+#[tokio::test]
+async fn unread_lists_keep_their_places_only_until_the_deadline() {
+    const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+    let server = Server::with(Limits { request_time: Duration::from_secs(3), ..Limits::default() }).await;
+    let mut alice = server.client().connect().await.unwrap();
+    let namespace = json!({"metadata": {"name": "shop"}}).to_string();
+    assert_eq!(alice.post("/api/v1/namespaces", namespace).await.unwrap().code, 201);
+    // Together, the objects are a large list; none of them is a large write.
+    for number in 0..=LIST_BYTES / 10_000 {
+        let map = json!({"metadata": {"name": format!("m{number}")}, "data": {"k": "x".repeat(10_000)}});
+        assert_eq!(alice.post(MAPS, map.to_string()).await.unwrap().code, 201);
+    }
+    let mut reader = server.client().connect_with_window(0).await.unwrap();
+    let mut unread = Vec::new();
+    for _ in 0..LISTS {
+        let list = soon(reader.send(Request::get(MAPS), Body::empty())).await.unwrap();
+        assert_eq!(list.status(), 200);
+        unread.push(list);
+    }
+    assert_eq!(alice.get(MAPS).await.unwrap().status(), too_many());
+    let free_again = async {
+        while alice.get(MAPS).await.unwrap().code != 200 {
+            // Requests keep the connection of the unread lists open.
+            assert_eq!(reader.send(Request::get("/who"), Body::empty()).await.unwrap().status(), 200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon(free_again).await;
+    assert!(is_waiting(&mut reader.ended).await, "the connection is still open");
 }
 
 #[tokio::test]

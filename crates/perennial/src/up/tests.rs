@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
 use kube_client::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Config, ResourceExt};
 use perennial_apiserver::store::Store;
 use perennial_core::catalog::ObjectName;
+use perennial_core::clocks::shifted;
 use perennial_operator::ask;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -260,17 +262,57 @@ async fn the_api_starts_after_the_first_pass_and_before_all_services_have_certif
         };
         tokio::time::timeout(TIMEOUT, all).await.expect("every Service is served in the end");
     };
-    let ran = async {
-        loop {
-            match run(&request, &mut out).await {
-                // The task of the last write still has the database open.
-                Err(error) if error.to_string().contains("in use") => tokio::task::yield_now().await,
-                ended => return ended,
-            }
+    tokio::select! {
+        ended = run_when_released(&request, &mut out) => panic!("it ended: {ended:?}"),
+        () = looked => {}
+    }
+}
+
+/// Runs the control plane as soon as its database is free: the task of the last write may still have the database open.
+async fn run_when_released(request: &Request<'_>, out: &mut Announced) -> anyhow::Result<()> {
+    loop {
+        match run(request, out).await {
+            Err(error) if error.to_string().contains("in use") => tokio::task::yield_now().await,
+            ended => return ended,
         }
+    }
+}
+
+#[tokio::test]
+async fn events_are_deleted_an_hour_after_their_last_write() {
+    let top = TempDir::new().unwrap();
+    let (prepared, config) = (Directory::prepare(&top.path().join("data")).unwrap(), ClusterConfig::default());
+    let store = prepared.open().unwrap();
+    // The two APIs have the same database and different clocks.
+    let now = api(store.clone());
+    let two_hours_ago = || shifted(clock::now(), SignedDuration::from_hours(-2));
+    let before = Arc::new(Api::new(store, Environment::new(two_hours_ago, || random::bytes().unwrap())));
+    cluster::prepare(&before, &config).await.unwrap();
+    for (api, name) in [(&before, "old"), (&now, "young")] {
+        let inside = Client::new(perennial_apiserver::http::router(api.clone()), "default");
+        let events: kube_client::Api<Event> = kube_client::Api::default_namespaced(inside);
+        let event = serde_json::json!({
+            "metadata": {"name": name}, "involvedObject": {"kind": "Service", "namespace": "default", "name": "web"},
+        });
+        events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+    }
+    drop((before, now));
+    let request = request(&prepared, &config, false);
+    let announced = Arc::new(Notify::new());
+    let mut out = Announced { notify: announced.clone() };
+    let looked = async {
+        announced.notified().await;
+        let events: kube_client::Api<Event> = kube_client::Api::namespaced(client(prepared.path()).await, "default");
+        let old_is_deleted = async {
+            while events.get_opt("old").await.unwrap().is_some() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT / 2, old_is_deleted).await.expect("the server deletes an Event of two hours ago");
+        assert!(events.get_opt("young").await.unwrap().is_some());
     };
     tokio::select! {
-        ended = ran => panic!("it ended: {ended:?}"),
+        ended = run_when_released(&request, &mut out) => panic!("it ended: {ended:?}"),
         () = looked => {}
     }
 }

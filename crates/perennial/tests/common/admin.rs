@@ -105,10 +105,18 @@ impl Administrator {
 /// Returns perennial with a shifted wall clock. The monotonic clock is not changed.
 pub(crate) fn perennial_at(ahead: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perennial"));
-    // Not with the program `faketime`, which would stay as a parent process and would not pass on signals.
+    shift_clock(&mut command, ahead);
+    command
+}
+
+/// Shifts the wall clock of a command, such as by `+20h`: one number and one unit. The monotonic clock is not changed.
+///
+/// The program `faketime` is not used: it would stay as a parent process and would not pass on signals. It also fails if a killed process
+/// with the same id left its semaphore; the library continues without the semaphore.
+pub(crate) fn shift_clock(command: &mut Command, ahead: &str) {
+    // The loader replaces `$LIB` with the directory of libraries, such as `lib/x86_64-linux-gnu` or `lib64`.
     command.env("LD_PRELOAD", "/usr/$LIB/faketime/libfaketimeMT.so.1").env("FAKETIME", ahead);
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-    command
 }
 
 fn command_output(output: Output) -> CommandOutput {

@@ -484,3 +484,70 @@ async fn limits_defaults_cannot_make_an_object_that_is_too_large() {
     let one = format!("{SHELVES}/s40000?fieldManager=me");
     assert_eq!(send(&service, "PATCH", &one, &APPLY, asking(40_000)).await.code, 413);
 }
+
+#[tokio::test]
+async fn limits_a_large_list_ends_at_the_deadline_of_the_request() {
+    let service = shop().await;
+    for number in 0..4 {
+        let data = json!({"k": "x".repeat(LIST_BYTES / 3)});
+        assert_eq!(
+            post(&service, MAPS, json!({"metadata": {"name": format!("m{number}")}, "data": data})).await.code,
+            201
+        );
+    }
+    let list = async |time: Duration| {
+        let mut request = Request::builder().uri(MAPS).body(Body::empty()).unwrap();
+        // The reader threads serialize the lists of remote callers.
+        request.extensions_mut().insert(User::default());
+        let deadline = tokio::time::Instant::now() + time;
+        let response = crate::deadline::until(deadline, service.clone().oneshot(request)).await.unwrap().unwrap();
+        assert_eq!(response.status(), 200);
+        to_bytes(response.into_body(), usize::MAX).await
+    };
+    assert!(list(Duration::from_secs(60)).await.unwrap().len() > LIST_BYTES);
+    assert!(list(Duration::ZERO).await.is_err());
+}
+
+#[tokio::test]
+async fn limits_validation_ends_at_the_deadline_of_the_request() {
+    let service = shop().await;
+    let rule = json!({"rule": "self.matches('^[a-z0-9]*$') && !self.contains('xyz')"});
+    let item = json!({"type": "string", "maxLength": 20, "x-kubernetes-validations": [rule]});
+    let list = json!({"type": "array", "maxItems": 5000, "items": item});
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"list": list}}}});
+    let definition = fixtures::definition("shelves.shop.test", "Shelf", "Cluster", &schema);
+    assert_eq!(post(&service, DEFINITIONS, definition).await.code, 201);
+    let object = |name: &str| shelf(name, &json!({"list": vec!["abc"; 5000]}));
+
+    let begun = processor_time();
+    assert_eq!(post(&service, SHELVES, object("a")).await.code, 201);
+    let whole = processor_time().saturating_sub(begun);
+
+    let begun = processor_time();
+    let deadline = tokio::time::Instant::now();
+    let late = crate::deadline::until(deadline, post(&service, SHELVES, object("b"))).await.unwrap();
+    assert_eq!((late.code, &late.value["reason"]), (504, &json!("Timeout")), "{}", late.value);
+    let took = processor_time().saturating_sub(begun);
+    assert!(took < whole / 2, "{took:?} after the deadline, {whole:?} without one");
+    assert_eq!(get(&service, &format!("{SHELVES}/b")).await.code, 404);
+}
+
+#[tokio::test]
+async fn limits_a_definition_with_a_rule_of_5000_terms_is_rejected() {
+    let service = shop().await;
+    let with_rule = |name: &str, kind: &str, terms: usize| {
+        let rule = format!("{} == {terms}", vec!["1"; terms].join("+"));
+        let spec = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}]});
+        let schema = json!({"type": "object", "properties": {"spec": spec}});
+        fixtures::definition(name, kind, "Cluster", &schema)
+    };
+    let refused = post(&service, DEFINITIONS, with_rule("shelves.shop.test", "Shelf", 5000)).await;
+    assert_eq!((refused.code, &refused.value["reason"]), (422, &json!("Invalid")), "{}", refused.value);
+    let message = refused.value["message"].as_str().unwrap();
+    assert!(message.contains("it has 10007 bytes, at most 8192 are accepted"), "{message}");
+    // A shorter text, but also too deep.
+    let refused = post(&service, DEFINITIONS, with_rule("shelves.shop.test", "Shelf", 2000)).await;
+    assert_eq!(refused.code, 422, "{}", refused.value);
+    assert_eq!(get(&service, &format!("{DEFINITIONS}/shelves.shop.test")).await.code, 404);
+    assert_eq!(post(&service, DEFINITIONS, with_rule("shelves.shop.test", "Shelf", 50)).await.code, 201);
+}
