@@ -138,7 +138,7 @@ impl ControlPlane {
     /// No other test uses the servers before this process ends. Outside nextest, and if `PERENNIAL_OWN_SERVERS` is 1, this starts
     /// servers as `start` does.
     pub async fn lease() -> Result<ControlPlane, StartError> {
-        match ServerPool::of_this_run()? {
+        match ServerPool::of_this_run() {
             Some(pool) => pool.lease().await,
             None => ControlPlane::start().await,
         }

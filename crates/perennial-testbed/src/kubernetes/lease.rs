@@ -38,47 +38,33 @@ const HEALTHY_WITHIN: Duration = Duration::from_secs(10);
 impl ServerPool {
     /// Returns the servers in this directory, which end when this process ends.
     ///
-    /// The directory is created if it is missing. Only this user may have access to it.
-    pub fn new(dir: PathBuf, process: u32) -> Result<ServerPool, StartError> {
-        match DirBuilder::new().mode(0o700).create(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(ToolError::file(&dir)(error).into());
-            }
-            _ => {}
-        }
-        let found = fs::symlink_metadata(&dir).map_err(ToolError::file(&dir))?;
-        // The kernel gives this directory to the user of this process.
-        let this = Path::new("/proc/self");
-        let user = fs::metadata(this).map_err(ToolError::file(this))?.uid();
-        if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
-            return Err(StartError::NotPrivate { path: dir });
-        }
-        Ok(ServerPool { dir, process })
+    /// The first lease creates the directory. Only this user may have access to it.
+    pub fn new(dir: PathBuf, process: u32) -> ServerPool {
+        ServerPool { dir, process }
     }
 
     /// Returns the servers of the nextest run that started this process as a test, if there is one.
-    pub fn of_this_run() -> Result<Option<ServerPool>, StartError> {
+    pub fn of_this_run() -> Option<ServerPool> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         if variable("PERENNIAL_OWN_SERVERS").is_some_and(|value| value == "1")
             || variable("NEXTEST_EXECUTION_MODE").is_none_or(|mode| mode != "process-per-test")
         {
-            return Ok(None);
+            return None;
         }
         let is_plain = |run: &String| run.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
-        let Some(run) = variable("NEXTEST_RUN_ID").filter(is_plain) else { return Ok(None) };
+        let run = variable("NEXTEST_RUN_ID").filter(is_plain)?;
         // A debugger or a runner between nextest and the test ends before the run does.
         let parent = std::os::unix::process::parent_id();
         let name = fs::read_to_string(format!("/proc/{parent}/comm")).unwrap_or_default();
-        if name.trim_end() != "cargo-nextest" {
-            return Ok(None);
-        }
-        ServerPool::new(std::env::temp_dir().join(format!("perennial-servers-{run}")), parent).map(Some)
+        let dir = std::env::temp_dir().join(format!("perennial-servers-{run}"));
+        (name.trim_end() == "cargo-nextest").then(|| ServerPool::new(dir, parent))
     }
 
     /// Returns a control plane with only the objects of a new one.
     ///
     /// Servers that do not run, that do not answer, that cannot be reset, or whose last test was killed are replaced.
     pub async fn lease(&self) -> Result<ControlPlane, StartError> {
+        self.create_directory()?;
         let Some(slot) = self.take_slot()? else { return ControlPlane::start().await };
         if slot.dir.exists() {
             if let Err(reason) = slot.reset().await {
@@ -92,6 +78,25 @@ impl ServerPool {
         let in_use = slot.dir.join(IN_USE);
         write_private(&in_use, &std::process::id().to_string())?;
         ControlPlane::on(Lease { slot }).await
+    }
+
+    fn create_directory(&self) -> Result<(), StartError> {
+        let dir = &self.dir;
+        match DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(ToolError::file(dir)(error).into());
+            }
+            _ => {}
+        }
+        let found = fs::symlink_metadata(dir).map_err(ToolError::file(dir))?;
+        // The kernel gives this directory to the user of this process.
+        let this = Path::new("/proc/self");
+        let user = fs::metadata(this).map_err(ToolError::file(this))?.uid();
+        if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+            Ok(())
+        } else {
+            Err(StartError::NotPrivate { path: dir.clone() })
+        }
     }
 
     /// Takes a slot that this process has locked and does not use, or else locks the first free one.
@@ -151,12 +156,15 @@ impl Slot {
     async fn start_servers(&self, process: u32) -> Result<(), StartError> {
         let made = DirBuilder::new().mode(0o700).create(&self.dir);
         made.map_err(ToolError::file(&self.dir))?;
-        let launch = Launch::prepare(&self.dir)?;
-        let supervisor = Supervisor::start(&self.dir, &self.lock, &launch, process)?;
-        let started = self.record_state(&supervisor, &launch).await;
+        let start = async || {
+            let launch = Launch::prepare(&self.dir)?;
+            let supervisor = Supervisor::start(&self.dir, &self.lock, &launch, process)?;
+            self.record_state(&supervisor, &launch).await
+        };
+        let started = start().await;
         if started.is_err() {
             // The first error says more.
-            let _ = supervisor.stop().await;
+            let _ = Supervisor::of(&self.dir).stop().await;
         }
         started
     }

@@ -47,7 +47,7 @@ impl Pool {
         let top = tempfile::tempdir().unwrap();
         let dir = top.path().join("servers");
         let watched = Background::start(Command::new("sleep").arg("3600"));
-        let servers = ServerPool::new(dir.clone(), watched.0.id()).unwrap();
+        let servers = ServerPool::new(dir.clone(), watched.0.id());
         Pool { servers, watched, dir, _top: top }
     }
 
@@ -249,28 +249,26 @@ async fn servers_are_replaced_if_one_was_killed_and_end_with_the_process() {
     let dir = &pool.dir;
     soon("the servers end and their files are gone", async || processes_of(dir).is_empty() && !dir.exists()).await;
     drop(second);
-    let servers = ServerPool::new(pool.dir.clone(), pool.watched.0.id()).unwrap();
-    assert!(matches!(servers.lease().await.unwrap_err(), StartError::NotRunning { .. }));
+    assert!(matches!(pool.servers.lease().await.unwrap_err(), StartError::NotRunning { .. }));
 }
 
-#[test]
-fn directory_that_others_can_read_is_rejected() {
+#[tokio::test]
+async fn directory_that_others_can_read_or_replace_is_rejected() {
     let top = tempfile::tempdir().unwrap();
-    let dir = top.path().join("servers");
+    let [dir, link, file] = ["servers", "link", "file"].map(|name| top.path().join(name));
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
-    let rejected = ServerPool::new(dir.clone(), 1).unwrap_err();
-    assert!(matches!(rejected, StartError::NotPrivate { .. }), "{rejected}");
-    let link = top.path().join("link");
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
-    std::os::unix::fs::symlink(&dir, &link).unwrap();
-    assert!(matches!(ServerPool::new(link, 1).unwrap_err(), StartError::NotPrivate { .. }));
-    ServerPool::new(dir, 1).unwrap();
+    std::os::unix::fs::symlink(top.path(), &link).unwrap();
+    fs::write(&file, "").unwrap();
+    for path in [dir, link, file] {
+        let rejected = ServerPool::new(path, std::process::id()).lease().await.unwrap_err();
+        assert!(matches!(rejected, StartError::NotPrivate { .. }), "{rejected}");
+    }
 }
 
 #[test]
 fn tests_of_nextest_lease_unless_own_servers_are_wanted() {
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     let leases = is("NEXTEST_EXECUTION_MODE", "process-per-test") && !is("PERENNIAL_OWN_SERVERS", "1");
-    assert_eq!(ServerPool::of_this_run().unwrap().is_some(), leases);
+    assert_eq!(ServerPool::of_this_run().is_some(), leases);
 }
