@@ -33,8 +33,6 @@ use crate::tools;
 pub(super) struct Baseline {
     /// The keys of etcd.
     keys: BTreeMap<String, Entry>,
-    /// The API groups that discovery lists.
-    groups: BTreeSet<String>,
 }
 
 /// A key of etcd.
@@ -54,28 +52,24 @@ const OF_THE_SERVER: [&str; 4] = [
     "compact_rev_key",
 ];
 
-/// What a kube-apiserver creates after its start, some of it shortly after it says that it is ready.
-const OF_EVERY_SERVER: [&str; 10] = [
+/// Some of the keys that a kube-apiserver writes after its start, perhaps shortly after it says that it is ready.
+const OF_EVERY_SERVER: [&str; 7] = [
     "/registry/namespaces/default",
     "/registry/namespaces/kube-node-lease",
     "/registry/namespaces/kube-public",
     "/registry/namespaces/kube-system",
     "/registry/services/specs/default/kubernetes",
-    "/registry/servicecidrs/kubernetes",
-    "/registry/ranges/servicenodeports",
     "/registry/clusterrolebindings/cluster-admin",
-    "/registry/configmaps/kube-system/kube-apiserver-legacy-service-account-token-tracking",
     "/registry/apiregistration.k8s.io/apiservices/v1.apiextensions.k8s.io",
 ];
 
 /// Lists of the watch cache, and the keys of their objects. Admission, authentication and discovery depend on these resources.
-const CACHED: [(&str, &str); 10] = [
+const CACHED: [(&str, &str); 9] = [
     ("/api/v1/namespaces", "/registry/namespaces/"),
     ("/api/v1/nodes", "/registry/minions/"),
     ("/api/v1/secrets", "/registry/secrets/"),
     ("/api/v1/serviceaccounts", "/registry/serviceaccounts/"),
     ("/api/v1/services", "/registry/services/specs/"),
-    ("/apis/networking.k8s.io/v1/ipaddresses", "/registry/ipaddresses/"),
     ("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", "/registry/mutatingwebhookconfigurations/"),
     (
         "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
@@ -85,8 +79,10 @@ const CACHED: [(&str, &str); 10] = [
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
         "/registry/apiextensions.k8s.io/customresourcedefinitions/",
     ),
-    ("/apis/apiregistration.k8s.io/v1/apiservices", "/registry/apiregistration.k8s.io/apiservices/"),
+    ("/apis/apiregistration.k8s.io/v1/apiservices", API_SERVICES),
 ];
+
+const API_SERVICES: &str = "/registry/apiregistration.k8s.io/apiservices/";
 
 /// A new kube-apiserver has all its objects if no key has changed for this time.
 const UNCHANGED_FOR: Duration = Duration::from_secs(1);
@@ -125,15 +121,21 @@ impl Baseline {
             let value = etcd.value(&key).await?.ok_or_else(|| format!("{key} is deleted"))?;
             keys.insert(key, Entry { revision, value });
         }
-        let groups = groups(api, PLAIN).await?;
-        Ok(Baseline { keys, groups })
+        let baseline = Baseline { keys };
+        // The kube-apiserver must be able to serve this state, so that a reset can wait for it.
+        while let Some(difference) = baseline.difference_served(api).await? {
+            if Instant::now() > deadline {
+                return Err(difference);
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(baseline)
     }
 
     /// Gives the kube-apiserver this state back. Fails if the state does not settle; then the servers are of no use any more.
     pub(super) async fn reset(&self, etcd: &EtcdKeys, api: &Client) -> Result<(), String> {
         let mut last = "nothing failed".to_owned();
         let succeeded = async {
-            // A webhook that admission has not yet seen deleted can fail a request, for example.
             while let Err(error) = self.try_reset(etcd, api).await {
                 last = error;
                 sleep(PAUSE).await;
@@ -143,6 +145,7 @@ impl Baseline {
         in_time.map_err(|_| format!("the state does not settle within {} s: {last}", RESET_WITHIN.as_secs()))
     }
 
+    /// Resets once. The first attempt usually fails, because the kube-apiserver has not yet seen all changes.
     async fn try_reset(&self, etcd: &EtcdKeys, api: &Client) -> Result<(), String> {
         self.settle(etcd, api).await?;
         // Markers that are created after all deletions reach each informer of RBAC after all deletions.
@@ -152,15 +155,16 @@ impl Baseline {
         Markers::wait_until(false, api).await
     }
 
-    /// Restores until there is nothing left to restore and the kube-apiserver serves nothing else.
+    /// Restores the keys, and checks that the kube-apiserver serves nothing else and has written nothing else meanwhile.
     async fn settle(&self, etcd: &EtcdKeys, api: &Client) -> Result<(), String> {
-        loop {
-            let changes = self.restore(etcd).await?;
-            // In this order: objects that the kube-apiserver derives from others before it sees those deleted are found afterwards.
-            if changes == 0 && self.is_served(api).await? && self.restore(etcd).await? == 0 {
-                return Ok(());
-            }
-            sleep(PAUSE).await;
+        self.restore(etcd).await?;
+        if let Some(difference) = self.difference_served(api).await? {
+            return Err(difference);
+        }
+        // Objects that the kube-apiserver derived from others before it saw those deleted are found now.
+        match self.restore(etcd).await? {
+            0 => Ok(()),
+            changes => Err(format!("{changes} keys were written during the reset")),
         }
     }
 
@@ -186,29 +190,40 @@ impl Baseline {
         Ok(changes)
     }
 
-    /// Returns whether discovery and the watch caches have only what is in the baseline.
-    async fn is_served(&self, api: &Client) -> Result<bool, String> {
+    /// Returns the API groups that discovery lists: that of APIService objects, and those that such objects name by a version
+    /// and a group.
+    fn groups(&self) -> BTreeSet<&str> {
+        let services = self.keys.keys().filter_map(|key| key.strip_prefix(API_SERVICES)?.split_once('.'));
+        // Discovery lists the core group elsewhere.
+        let named = services.map(|(_, group)| group).filter(|group| !group.is_empty());
+        named.chain(["apiregistration.k8s.io"]).collect()
+    }
+
+    /// Returns the first difference between the baseline and what discovery and the watch caches have.
+    async fn difference_served(&self, api: &Client) -> Result<Option<String>, String> {
+        let expected = self.groups();
         for accept in [PLAIN, AGGREGATED] {
-            if groups(api, accept).await? != self.groups {
-                return Ok(false);
+            let found = groups(api, accept).await?;
+            if !found.iter().map(String::as_str).eq(expected.iter().copied()) {
+                return Ok(Some(format!("discovery as {accept} lists {found:?}, not {expected:?}")));
             }
         }
         // kubectl reads the schemas of custom resources.
         let schemas = get(api, "/openapi/v3", PLAIN).await?;
         let paths = schemas["paths"].as_object().into_iter().flat_map(|paths| paths.keys());
         let mut groups = paths.filter_map(|path| path.strip_prefix("apis/")?.split('/').next());
-        if groups.any(|group| !self.groups.contains(group)) {
-            return Ok(false);
+        if let Some(group) = groups.find(|group| !expected.contains(group)) {
+            return Ok(Some(format!("/openapi/v3 lists {group}")));
         }
         for (path, prefix) in CACHED {
             let list = get(api, &format!("{path}?resourceVersion=0"), PLAIN).await?;
             let found: BTreeSet<String> = list["items"].as_array().into_iter().flatten().map(name_in_key).collect();
             let expected = self.keys.keys().filter_map(|key| key.strip_prefix(prefix));
             if !found.iter().map(String::as_str).eq(expected) {
-                return Ok(false);
+                return Ok(Some(format!("{path} lists {found:?}")));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 }
 

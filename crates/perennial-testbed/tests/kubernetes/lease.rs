@@ -1,7 +1,7 @@
 //! Each lease gets servers with only the objects of new ones, and the servers end with the process that they watch.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -205,6 +205,7 @@ async fn may_read_secrets(control_plane: &ControlPlane) -> bool {
 async fn next_lease_has_only_the_objects_of_a_new_server() {
     let pool = Pool::new();
     // Another process uses the first slot.
+    fs::DirBuilder::new().mode(0o700).create(&pool.dir).unwrap();
     let slot = pool.dir.join("slot-0.lock");
     let mut other = Background::start(Command::new("flock").arg("--no-fork").arg(&slot).args(["sleep", "3600"]));
     soon("the slot is locked", async || fs::File::open(&slot).is_ok_and(|file| file.try_lock().is_err())).await;
