@@ -1,12 +1,17 @@
 //! A real kube-apiserver with a real etcd, on loopback, in its own directory, for the time of a test; and optionally
 //! controllers of a real kube-controller-manager.
 //!
-//! Starting takes some seconds, so a suite starts one control plane and runs all its cases against it.
+//! A start takes some seconds of all processors. `ControlPlane::lease` therefore reuses the servers of earlier tests of the same
+//! nextest run and resets them; `ControlPlane::start` is for tests that need servers of their own.
 
 mod controllers;
 mod door;
+mod etcd_keys;
+mod lease;
 mod parts;
 mod process;
+mod reset;
+mod supervisor;
 
 use std::{
     fs::{self, File},
@@ -29,6 +34,8 @@ use tokio::time::{Instant, sleep};
 use crate::{ToolError, tools};
 use controllers::Controllers;
 pub use door::Door;
+use lease::Lease;
+pub use lease::ServerPool;
 pub use parts::{ApiServer, Etcd};
 use process::{Port, Process};
 
@@ -37,13 +44,19 @@ use process::{Port, Process};
 pub struct ControlPlane {
     // Fields are dropped in this order: processes end before their directory is removed.
     controllers: Option<Controllers>,
-    api_server: Process,
-    etcd: Process,
-    _ports: [Port; 3],
+    servers: Servers,
     config: Kubeconfig,
-    /// The identity of the kube-controller-manager.
-    controllers_config: PathBuf,
+    /// The kubeconfigs, the files of the controllers, and those of own servers.
     dir: TempDir,
+}
+
+/// The servers of a control plane.
+#[derive(Debug)]
+enum Servers {
+    /// Processes that end with the control plane.
+    Own { api_server: Process, etcd: Process, _ports: [Port; 3] },
+    /// Processes that later tests use again.
+    Leased(Lease),
 }
 
 /// Why a control plane could not be started.
@@ -81,39 +94,68 @@ pub enum StartError {
     /// The client rejects the configuration.
     #[error("failed to create a client")]
     Client(#[from] kube_client::Error),
+    /// Other users can read or replace the files of leased servers, or the path is no directory.
+    #[error("{} is not a directory that only this user can read; remove it", path.display())]
+    NotPrivate {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The process with which leased servers end does not run.
+    #[error("process {process} does not run, so no servers can be leased until it ends")]
+    NotRunning {
+        /// The process.
+        process: u32,
+    },
+    /// A server that was just started has not the objects that every server has.
+    #[error("the state of a new kube-apiserver could not be recorded: {reason}")]
+    Baseline {
+        /// What is missing or failed.
+        reason: String,
+    },
 }
 
 /// On an idle machine it takes ten seconds.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
 impl ControlPlane {
-    /// Starts etcd and a kube-apiserver, and waits until the latter is ready.
+    /// Starts etcd and a kube-apiserver that only this control plane uses, and waits until the latter is ready.
+    ///
+    /// For tests that kill, overload, reconfigure or observe the servers themselves; all other tests use `lease`.
     pub async fn start() -> Result<ControlPlane, StartError> {
-        let [etcd_program, api_server_program] = [program("etcd")?, program("kube-apiserver")?];
-        let dir = tempfile::Builder::new().prefix("kubernetes-").tempdir();
-        let dir = dir.map_err(ToolError::file(&std::env::temp_dir()))?;
-        let reserve = || Port::reserve().map_err(StartError::Port);
-        let ports = [reserve()?, reserve()?, reserve()?];
-        let [peers, clients, secure] = [ports[0].number(), ports[1].number(), ports[2].number()];
-        let [token, controllers_token] = [random_token()?, random_token()?];
-        let tokens = format!(
-            "{token},admin,admin,system:masters\n\
-             {controllers_token},system:kube-controller-manager,system:kube-controller-manager\n"
-        );
-        write_private(&dir.path().join("tokens"), &tokens)?;
-        make_key(&dir.path().join("service-accounts.key"))?;
+        let dir = new_directory()?;
+        let launch = Launch::prepare(dir.path())?;
+        let mut etcd = Process::start(&launch.etcd.program, &launch.etcd.arguments, dir.path().join(ETCD_LOG))?;
+        let api_server = &launch.api_server;
+        let log = dir.path().join(API_SERVER_LOG);
+        let mut api_server = Process::start(&api_server.program, &api_server.arguments, log)?;
+        let config = launch.wait_until_ready(dir.path(), &mut etcd, &mut api_server).await?;
+        let servers = Servers::Own { api_server, etcd, _ports: launch.ports };
+        Ok(ControlPlane { controllers: None, servers, config, dir })
+    }
 
-        let etcd = etcd_arguments(dir.path(), peers, clients);
-        let mut etcd = Process::start(&etcd_program, &etcd, dir.path().join("etcd.log"))?;
-        let api_server = api_server_arguments(dir.path(), clients, secure);
-        let log = dir.path().join("kube-apiserver.log");
-        let mut api_server = Process::start(&api_server_program, &api_server, log)?;
+    /// Returns a control plane with only the objects of a new one, on servers that tests of the same nextest run use in turn.
+    ///
+    /// No other test uses the servers before this process ends. Outside nextest, and if `PERENNIAL_OWN_SERVERS` is 1, this starts
+    /// servers as `start` does.
+    pub async fn lease() -> Result<ControlPlane, StartError> {
+        match ServerPool::of_this_run() {
+            Some(pool) => pool.lease().await,
+            None => ControlPlane::start().await,
+        }
+    }
 
-        let config = wait_until_ready(dir.path(), secure, &token, &mut etcd, &mut api_server).await?;
-        let controllers_config = dir.path().join("controllers.kubeconfig");
-        let credentials = Credentials { user: "controllers", token: Some(&controllers_token) };
-        write_kubeconfig(&controllers_config, &kubeconfig(secure, &serving_certificate(dir.path())?, credentials))?;
-        Ok(ControlPlane { controllers: None, api_server, etcd, _ports: ports, config, controllers_config, dir })
+    /// Returns a control plane on leased servers, whose kubeconfigs are in this directory.
+    async fn on(lease: Lease) -> Result<ControlPlane, StartError> {
+        let dir = new_directory()?;
+        // A test may write to its kubeconfig, so it gets a copy.
+        for name in [KUBECONFIG, CONTROLLERS_KUBECONFIG] {
+            let original = lease.directory().join(name);
+            let text = fs::read_to_string(&original).map_err(ToolError::file(&original))?;
+            write_private(&dir.path().join(name), &text)?;
+        }
+        let config = dir.path().join(KUBECONFIG);
+        let config = read_kubeconfig(&fs::read_to_string(&config).map_err(ToolError::file(&config))?);
+        Ok(ControlPlane { controllers: None, servers: Servers::Leased(lease), config, dir })
     }
 
     /// Starts a kube-controller-manager with these controllers and no others, such as `garbage-collector-controller`, and waits
@@ -121,13 +163,14 @@ impl ControlPlane {
     pub async fn start_controllers(&mut self, names: &[&str]) -> Result<(), StartError> {
         // Running controllers end first, so that no two do the same work.
         self.controllers = None;
-        self.controllers = Some(Controllers::start(self.dir.path(), &self.controllers_config, names).await?);
+        self.controllers =
+            Some(Controllers::start(self.dir.path(), &self.dir.path().join(CONTROLLERS_KUBECONFIG), names).await?);
         Ok(())
     }
 
     /// A kubeconfig of the administrator; only its owner can read the file.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
+        self.dir.path().join(KUBECONFIG)
     }
 
     /// A client of the administrator.
@@ -160,10 +203,86 @@ impl ControlPlane {
     /// The last lines that each program wrote, for a test that fails and does not know why.
     pub fn last_words(&self) -> String {
         let controllers = self.controllers.as_ref().map(|it| ("kube-controller-manager", it.last_words()));
-        let servers = [("kube-apiserver", self.api_server.last_words()), ("etcd", self.etcd.last_words())];
+        let [api_server, etcd] = match &self.servers {
+            Servers::Own { api_server, etcd, .. } => [api_server.last_words(), etcd.last_words()],
+            Servers::Leased(lease) => {
+                [API_SERVER_LOG, ETCD_LOG].map(|log| process::last_lines(&lease.directory().join(log)))
+            }
+        };
+        let servers = [("kube-apiserver", api_server), ("etcd", etcd)];
         let all = servers.into_iter().chain(controllers).map(|(program, words)| format!("{program}:\n{words}"));
         all.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// The kubeconfig of the administrator, and that of the kube-controller-manager.
+const KUBECONFIG: &str = "kubeconfig";
+const CONTROLLERS_KUBECONFIG: &str = "controllers.kubeconfig";
+const ETCD_LOG: &str = "etcd.log";
+const API_SERVER_LOG: &str = "kube-apiserver.log";
+
+fn new_directory() -> Result<TempDir, StartError> {
+    let dir = tempfile::Builder::new().prefix("kubernetes-").tempdir();
+    Ok(dir.map_err(ToolError::file(&std::env::temp_dir()))?)
+}
+
+/// The commands of both servers, and what their clients need.
+struct Launch {
+    etcd: Invocation,
+    api_server: Invocation,
+    /// Of etcd for peers, of etcd for clients, and of the kube-apiserver.
+    ports: [Port; 3],
+    token: String,
+    controllers_token: String,
+}
+
+struct Invocation {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// Chooses ports and tokens, and writes the files that the servers read into this directory.
+    fn prepare(dir: &Path) -> Result<Launch, StartError> {
+        let [etcd, api_server] = [program("etcd")?, program("kube-apiserver")?];
+        let reserve = || Port::reserve().map_err(StartError::Port);
+        let ports = [reserve()?, reserve()?, reserve()?];
+        let [peers, clients, secure] = [ports[0].number(), ports[1].number(), ports[2].number()];
+        let [token, controllers_token] = [random_token()?, random_token()?];
+        let tokens = format!(
+            "{token},admin,admin,system:masters\n\
+             {controllers_token},system:kube-controller-manager,system:kube-controller-manager\n"
+        );
+        write_private(&dir.join("tokens"), &tokens)?;
+        make_key(&dir.join("service-accounts.key"))?;
+        let etcd = Invocation { program: etcd, arguments: etcd_arguments(dir, peers, clients) };
+        let api_server = Invocation { program: api_server, arguments: api_server_arguments(dir, clients, secure) };
+        Ok(Launch { etcd, api_server, ports, token, controllers_token })
+    }
+
+    /// Waits until the kube-apiserver is ready, writes the kubeconfigs, and returns that of the administrator.
+    async fn wait_until_ready(
+        &self,
+        dir: &Path,
+        etcd: &mut dyn Program,
+        api_server: &mut dyn Program,
+    ) -> Result<Kubeconfig, StartError> {
+        let port = self.ports[2].number();
+        let config = wait_until_ready(dir, port, &self.token, etcd, api_server).await?;
+        let credentials = Credentials { user: "controllers", token: Some(&self.controllers_token) };
+        let controllers = kubeconfig(port, &serving_certificate(dir)?, credentials);
+        write_kubeconfig(&dir.join(CONTROLLERS_KUBECONFIG), &controllers)?;
+        Ok(config)
+    }
+}
+
+/// A program that may end before it is ready.
+trait Program {
+    /// Returns the exit status of the program, if the program has exited.
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>>;
+
+    /// Returns the last lines of the output of the program.
+    fn last_words(&self) -> String;
 }
 
 /// A program of the control plane, such as `kubectl`: from `$KUBEBUILDER_ASSETS` if it has all of them, else as
@@ -236,8 +355,8 @@ async fn wait_until_ready(
     dir: &Path,
     port: u16,
     token: &str,
-    etcd: &mut Process,
-    api_server: &mut Process,
+    etcd: &mut dyn Program,
+    api_server: &mut dyn Program,
 ) -> Result<Kubeconfig, StartError> {
     ask_until_ready(&mut [("etcd", etcd), ("kube-apiserver", api_server)], async || {
         // The server writes its certificate before its key.
@@ -246,7 +365,7 @@ async fn wait_until_ready(
         }
         let credentials = Credentials { user: "admin", token: Some(token) };
         let config = kubeconfig(port, &serving_certificate(dir)?, credentials);
-        let config = write_kubeconfig(&dir.join("kubeconfig"), &config)?;
+        let config = write_kubeconfig(&dir.join(KUBECONFIG), &config)?;
         let answer = fetch(&client(&config).await?, "/readyz").await;
         Ok(answer.and_then(|text| if text == "ok" { Ok(config) } else { Err(text) }))
     })
@@ -255,7 +374,7 @@ async fn wait_until_ready(
 
 /// Asks until the answer is good, for as long as all these programs run. The last one is the one that is asked.
 async fn ask_until_ready<T>(
-    programs: &mut [(&'static str, &mut Process)],
+    programs: &mut [(&'static str, &mut dyn Program)],
     mut ask: impl AsyncFnMut() -> Result<Result<T, String>, StartError>,
 ) -> Result<T, StartError> {
     let deadline = Instant::now() + READY_WITHIN;

@@ -89,7 +89,7 @@ struct Installed {
 
 impl Installed {
     async fn new() -> Installed {
-        let control_plane = ControlPlane::start().await.unwrap();
+        let control_plane = ControlPlane::lease().await.unwrap();
         let top = tempfile::tempdir().unwrap();
         let admin = Administrator::new(control_plane.kubeconfig(), top.path());
         let [config, out] = ["install-config.yaml", "installed"].map(|name| top.path().join(name));

@@ -87,7 +87,7 @@ fn decoded(secret: &Value, key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_one_apply_a_service_gets_a_certificate() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let admin = Administrator::new(control_plane.kubeconfig(), top.path());
     let manifests = |arguments: &[&str]| {

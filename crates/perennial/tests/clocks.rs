@@ -43,7 +43,7 @@ const OPERATOR: &str = "openshift-kube-apiserver-operator";
 
 impl Cluster {
     async fn new() -> Cluster {
-        let control_plane = ControlPlane::start().await.unwrap();
+        let control_plane = ControlPlane::lease().await.unwrap();
         let top = tempfile::tempdir().unwrap();
         let admin = Administrator::new(control_plane.kubeconfig(), top.path());
         admin.prepare_cluster();

@@ -94,7 +94,7 @@ impl Lab {
 
 #[tokio::test]
 async fn pods_with_a_previous_version_are_listed_and_evicted() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let lab = Lab::new(&control_plane, top.path());
     lab.run_pod("web-fresh", Some("web"), lab.after);

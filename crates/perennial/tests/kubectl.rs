@@ -519,7 +519,7 @@ const ONLY_REAL: &[&str] = &[
 
 #[tokio::test]
 async fn objects_that_kubectl_creates_without_a_file_are_the_same_on_a_real_server() {
-    let control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+    let control_plane = ControlPlane::lease().await.unwrap_or_else(|error| panic!("{error}"));
     let (real, ours) = (User::of(&control_plane), User::new());
     let mut complaints = Vec::new();
     for words in WITHOUT_A_FILE {

@@ -101,7 +101,7 @@ fn secrets(admin: &Administrator) -> Vec<Value> {
 #[expect(clippy::print_stderr, reason = "says why nothing is judged")]
 async fn private_keys_do_not_stay_in_the_memory_of_an_idle_operator() {
     let directory = tempfile::tempdir().unwrap();
-    let server = ControlPlane::start().await.unwrap();
+    let server = ControlPlane::lease().await.unwrap();
     let admin = Administrator::new(server.kubeconfig(), directory.path());
     admin.prepare_cluster();
     let policy = json!({"apiVersion": "config.openshift.io/v1", "kind": "PKI", "metadata": {"name": "cluster"},

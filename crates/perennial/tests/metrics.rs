@@ -98,7 +98,7 @@ fn kubeconfig_of(admin: &Administrator, account: &str, directory: &Path) -> Path
 
 #[tokio::test]
 async fn metrics_over_tls_need_an_authorized_token() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let admin = Administrator::new(control_plane.kubeconfig(), top.path());
 

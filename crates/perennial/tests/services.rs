@@ -169,7 +169,7 @@ impl Shop<'_> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_keeps_working_through_a_rotation_and_a_distrust() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let shop = Shop { admin: Administrator::new(control_plane.kubeconfig(), top.path()), directory: top.path() };
     let admin = &shop.admin;
@@ -281,7 +281,7 @@ async fn a_service_keeps_working_through_a_rotation_and_a_distrust() {
 /// After the loss of the CA's key, a Service keeps its certificate until its clients have reloaded, and every command reports this.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_reports_a_waiting_service() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let shop = Shop { admin: Administrator::new(control_plane.kubeconfig(), top.path()), directory: top.path() };
     let operator = shop.open();
@@ -306,7 +306,7 @@ async fn every_command_reports_a_waiting_service() {
 /// Broken edges of kube-apiserver do not change the exit code of commands for the service CA.
 #[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_cover_only_the_chosen_components() {
-    let control_plane = ControlPlane::start().await.unwrap();
+    let control_plane = ControlPlane::lease().await.unwrap();
     let top = tempfile::tempdir().unwrap();
     let admin = Administrator::new(control_plane.kubeconfig(), top.path());
     prepare(&admin);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::process::{Port, Process};
-use super::{Credentials, StartError, ask_until_ready, client, fetch, kubeconfig, program, read_kubeconfig};
+use super::{Credentials, Program, StartError, ask_until_ready, client, fetch, kubeconfig, program, read_kubeconfig};
 use crate::ToolError;
 
 /// A running kube-controller-manager. The process is killed when this value is dropped.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::process::{Port, Process};
-use super::{StartError, program};
+use super::{Program, StartError, program};
 use crate::ToolError;
 
 /// A single etcd with TLS that requires client certificates.

@@ -12,6 +12,7 @@ use std::{
 
 use tokio::net::TcpSocket;
 
+use super::Program;
 use crate::{ToolError, tools};
 
 /// A running program.
@@ -48,24 +49,29 @@ impl Process {
         Ok(Process { child, log, _keeper: keeper })
     }
 
-    /// Returns the exit status of the program, if the program has exited.
-    pub(super) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.child.try_wait()
-    }
-
     /// Sends SIGTERM to the program.
     pub(super) fn ask_to_end(&self) -> Result<(), ToolError> {
         tools::ask(Command::new("kill").args(["-TERM", &self.child.id().to_string()]), b"").map(drop)
     }
+}
 
-    /// Returns the last lines of the output of the program.
-    pub(super) fn last_words(&self) -> String {
-        const LINES: usize = 20;
-        let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
+impl Program for Process {
+    fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
     }
+
+    fn last_words(&self) -> String {
+        last_lines(&self.log)
+    }
+}
+
+/// Returns the last lines of a log.
+pub(super) fn last_lines(log: &Path) -> String {
+    const LINES: usize = 20;
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 impl Drop for Process {

@@ -17,6 +17,7 @@ use servers::Server;
 
 #[tokio::test]
 async fn both_servers_give_the_same_answers() {
+    // A new server: some answers depend on the history of its revisions.
     let control_plane =
         perennial_testbed::kubernetes::ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
     let real = Server::new(control_plane.client().await.unwrap());

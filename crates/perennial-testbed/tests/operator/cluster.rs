@@ -60,14 +60,14 @@ impl Cluster {
 
     /// On a real kube-apiserver.
     pub(crate) async fn real() -> Cluster {
-        let control_plane = ControlPlane::start().await.unwrap();
+        let control_plane = ControlPlane::lease().await.unwrap();
         let client = control_plane.client().await.unwrap();
         Cluster::prepared(client, beginning(), Some(control_plane)).await
     }
 
     /// On a real kube-apiserver, beside which these controllers of a kube-controller-manager run.
     pub(crate) async fn real_with(controllers: &[&str]) -> Cluster {
-        let mut control_plane = ControlPlane::start().await.unwrap_or_else(|error| panic!("{error}"));
+        let mut control_plane = ControlPlane::lease().await.unwrap_or_else(|error| panic!("{error}"));
         control_plane.start_controllers(controllers).await.unwrap_or_else(|error| panic!("{error}"));
         let client = control_plane.client().await.unwrap();
         Cluster::prepared(client, beginning(), Some(control_plane)).await

@@ -1,12 +1,14 @@
-//! A control plane starts, serves other clients, and ends with its handle.
+//! A control plane starts, serves other clients, and ends with its handle; a leased one is as good as new.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod lease;
 
 use std::{
     fs,
     net::TcpStream,
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -53,18 +55,19 @@ async fn a_control_plane_serves_kubectl_and_ends_with_its_handle() {
     let directory = kubeconfig.parent().unwrap().to_owned();
     assert_eq!(processes_of(&directory).len(), 3, "{:?}", processes_of(&directory));
     drop(control_plane);
-    assert_eq!(processes_of(&directory), Vec::<String>::new());
+    assert_eq!(processes_of(&directory), []);
     assert!(TcpStream::connect(address).is_err());
     assert!(!directory.exists());
 }
 
-/// Returns the processes with this working directory.
-fn processes_of(directory: &Path) -> Vec<String> {
+/// Returns the programs whose arguments name this directory, with their process ids.
+fn processes_of(directory: &Path) -> Vec<(String, u32)> {
     let directory = directory.as_os_str().as_bytes();
-    let command_lines =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
-    let theirs = command_lines.filter(|line| line.windows(directory.len()).any(|part| part == directory));
-    theirs
-        .map(|line| String::from_utf8_lossy(line.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
-        .collect()
+    let process = |path: PathBuf| {
+        let line = fs::read(path.join("cmdline")).ok()?;
+        let program = String::from_utf8_lossy(line.split(|byte| *byte == 0).next()?).into_owned();
+        let id = path.file_name()?.to_str()?.parse().ok()?;
+        line.windows(directory.len()).any(|part| part == directory).then_some((program, id))
+    };
+    fs::read_dir("/proc").unwrap().filter_map(|entry| process(entry.ok()?.path())).collect()
 }
