@@ -42,10 +42,11 @@ fn nothing_is_broken(passed: &Passed) {
 
 /// Checks that verifiers reject only certificates whose signer could not be published.
 fn only_unpublished_signers_are_rejected(passed: &Passed) {
-    let broken = verify::verify(&PLANNER, &passed.observation.snapshot).into_iter().filter_map(|edge| match edge.state {
-        State::Broken(broken) => Some((edge.row, broken.obstacle)),
-        _ => None,
-    });
+    let broken =
+        verify::verify(&PLANNER, &passed.observation.snapshot).into_iter().filter_map(|edge| match edge.state {
+            State::Broken(broken) => Some((edge.row, broken.obstacle)),
+            _ => None,
+        });
     let broken: Vec<_> = broken.collect();
     assert!(broken.iter().any(|(row, _)| *row == "kubelet-client"), "{broken:?}");
     assert!(broken.iter().all(|(_, obstacle)| matches!(obstacle, Obstacle::Untrusted { .. })), "{broken:?}");

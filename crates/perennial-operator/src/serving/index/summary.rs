@@ -45,12 +45,12 @@ impl Index {
     }
 
     /// Records the number of Services that the operator has yet to reconcile.
-    pub(super) fn set_backlog(&self, backlog: usize) {
+    pub(in crate::serving) fn set_backlog(&self, backlog: usize) {
         self.lock().backlog = backlog;
     }
 
     /// True if a condition must report on Services: a Service waits, a Service is blocked, or the backlog is too long.
-    pub(super) fn needs_attention(&self) -> bool {
+    pub(in crate::serving) fn needs_attention(&self) -> bool {
         let state = self.lock();
         !state.waiting.is_empty() || 0 < state.blocked || BACKLOG < state.backlog
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service as KubeService;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use perennial_core::catalog::ObjectName;
-use perennial_core::serving::{self, Request};
+use perennial_core::serving::{self, Annotations, Request};
 
 use super::state::{hash, name_of};
 use super::{Entry, Index, Look, Secret};
@@ -13,13 +13,13 @@ impl Index {
     /// Starts a new list of all Services.
     ///
     /// This method and the following ones return the Services that the operator must reconcile.
-    pub(super) fn services_begin(&self) -> Vec<ObjectName> {
+    pub(in crate::serving) fn services_begin(&self) -> Vec<ObjectName> {
         self.lock().services_heard.round += 1;
         Vec::new()
     }
 
     /// Ends the list of Services: removes and returns the Services that are not in the list.
-    pub(super) fn services_end(&self) -> Vec<ObjectName> {
+    pub(in crate::serving) fn services_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         state.services_heard.is_whole = true;
         let round = state.services_heard.round;
@@ -31,7 +31,7 @@ impl Index {
     }
 
     /// Records a new or changed Service. Returns its name if the operator must reconcile the Service.
-    pub(super) fn service(&self, service: KubeService) -> Option<ObjectName> {
+    pub(in crate::serving) fn service(&self, service: KubeService) -> Option<ObjectName> {
         let name = name_of(&service.metadata);
         let annotations = service.metadata.annotations.unwrap_or_default();
         let state = &mut *self.lock();
@@ -82,20 +82,20 @@ impl Index {
     }
 
     /// Removes a deleted Service and returns its name.
-    pub(super) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
+    pub(in crate::serving) fn service_gone(&self, service: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(service);
         self.lock().remove(&name);
         vec![name]
     }
 
     /// Starts a new list of all Secrets.
-    pub(super) fn secrets_begin(&self) -> Vec<ObjectName> {
+    pub(in crate::serving) fn secrets_begin(&self) -> Vec<ObjectName> {
         self.lock().secrets_heard.round += 1;
         Vec::new()
     }
 
     /// Ends the list of Secrets. Returns the Services whose Secret is no longer in the list.
-    pub(super) fn secrets_end(&self) -> Vec<ObjectName> {
+    pub(in crate::serving) fn secrets_end(&self) -> Vec<ObjectName> {
         let state = &mut *self.lock();
         let is_first = !state.secrets_heard.is_whole;
         state.secrets_heard.is_whole = true;
@@ -115,7 +115,7 @@ impl Index {
     }
 
     /// Records a new or changed Secret. Returns the Services that the operator must reconcile.
-    pub(super) fn secret(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
+    pub(in crate::serving) fn secret(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(secret);
         let version = secret.resource_version.as_deref().unwrap_or_default();
         let none = Annotations::new();
@@ -146,7 +146,7 @@ impl Index {
     }
 
     /// Records a deleted Secret. Returns the Services that the operator must reconcile.
-    pub(super) fn secret_gone(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
+    pub(in crate::serving) fn secret_gone(&self, secret: &ObjectMeta) -> Vec<ObjectName> {
         let name = name_of(secret);
         let state = &mut *self.lock();
         state.seen.remove(&hash(&name));
