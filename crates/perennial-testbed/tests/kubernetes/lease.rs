@@ -230,7 +230,7 @@ async fn next_lease_has_only_the_objects_of_a_new_server() {
 }
 
 #[tokio::test]
-async fn servers_are_replaced_if_one_was_killed_and_end_with_the_process() {
+async fn servers_are_replaced_after_a_kill_and_end_with_the_process() {
     let mut pool = Pool::new();
     let (first, _) = pool.lease().await;
     let (address, kubeconfig) = (server(&first), first.kubeconfig());
@@ -246,10 +246,18 @@ async fn servers_are_replaced_if_one_was_killed_and_end_with_the_process() {
     let running = |name: &str| processes_of(&pool.dir).iter().filter(|it| it.0.ends_with(name)).count();
     assert_eq!([running("/kube-apiserver"), running("/etcd")], [1, 1]);
 
+    // A test that is killed cannot remove this file.
+    let address = server(&second);
+    drop(second);
+    assert!(!pool.dir.join("slot-0/in-use").exists());
+    fs::write(pool.dir.join("slot-0/in-use"), "1").unwrap();
+    let (third, _) = pool.lease().await;
+    assert_ne!(server(&third), address);
+
     pool.watched.end();
     let dir = &pool.dir;
     soon("the servers end and their files are gone", async || processes_of(dir).is_empty() && !dir.exists()).await;
-    drop(second);
+    drop(third);
     assert!(matches!(pool.servers.lease().await.unwrap_err(), StartError::NotRunning { .. }));
 }
 
