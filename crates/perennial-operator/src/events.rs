@@ -21,7 +21,7 @@ use perennial_core::policy::Policy;
 use perennial_core::rules::Reason;
 use perennial_core::service_ca::{self, Rotation};
 use perennial_core::snapshot::Observed;
-use perennial_core::warning::{KeyWarning, policy_warnings};
+use perennial_core::warning::KeyWarning;
 use tracing::{debug, info, warn};
 
 use crate::act::{ActError, Done};
@@ -175,7 +175,9 @@ impl<'c> EventRecorder<'c> {
         }
         let of_component = |component: Component| {
             let rows = self.catalog().rows.iter().filter(move |row| row.day == Day::Two && row.component == component);
-            rows.flat_map(|row| policy_warnings(self.catalog(), &policy, row)).collect::<BTreeSet<KeyWarning>>()
+            let wiring = self.planner.wiring();
+            let found = rows.flat_map(|row| key_policy::expected_warnings(wiring, &policy, observation, row));
+            found.collect::<BTreeSet<KeyWarning>>()
         };
         let by_component: Vec<(Component, BTreeSet<KeyWarning>)> =
             managed.iter().map(|it| (*it, of_component(*it))).collect();

@@ -401,12 +401,13 @@ async fn the_feature_gate_of_the_running_version_counts() {
 #[tokio::test]
 async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy() {
     let cluster = Cluster::embedded().await;
-    let policy = |signers: &str| Policy {
-        defaults: "ECDSA P384".parse().ok(),
+    let policy = |leaves: &str, signers: &str, rsa: &[&str]| Policy {
+        defaults: leaves.parse().ok(),
         categories: [(Category::Signer, signers.parse().unwrap())].into(),
-        ..Policy::default()
+        overrides: rsa.iter().map(|&name| (name.to_owned(), "RSA 2048".parse().unwrap())).collect(),
     };
-    cluster.put_policy(&policy("RSA 2048")).await;
+    let doubtful = policy("ECDSA P384", "ECDSA P256", &["kube-apiserver-lb-signer"]);
+    cluster.put_policy(&doubtful).await;
     let log = Log::default();
     let _guard = log.begin();
     let runner = cluster.runner();
@@ -415,7 +416,7 @@ async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy
         log.warnings(warning).into_iter().filter(|line| line.contains(&format!("Secret {name}"))).count()
     };
     let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a certificate that lives 3650d";
-    let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with RSA 2048";
+    let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with ECDSA P256";
     assert_eq!(issued("openshift-kube-apiserver-operator/loadbalancer-serving-signer", weak), 1);
     assert_eq!(issued("openshift-kube-apiserver/aggregator-client", limited), 1);
     let told = events(&cluster, "default", "KeyPolicyWarning").await;
@@ -426,12 +427,32 @@ async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy
     runner.once().await.unwrap();
     cluster.runner().once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 1);
-    cluster.put_policy(&policy("ECDSA P521")).await;
+    // No leaf is stronger than its existing signer, which keeps its key until its next rotation.
+    let below_rsa = ["kube-apiserver-lb-server", "kube-apiserver-internal-lb-server"];
+    cluster.put_policy(&policy("ECDSA P256", "ECDSA P521", &below_rsa)).await;
     runner.once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 1, "nothing is doubtful now");
-    cluster.put_policy(&policy("RSA 2048")).await;
+    cluster.put_policy(&doubtful).await;
     runner.once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 2);
+}
+
+/// Existing signers keep their RSA keys until their next rotation, although the policy asks for stronger ones.
+#[tokio::test]
+async fn a_policy_that_makes_leaves_stronger_than_the_existing_signers_is_reported() {
+    let cluster = Cluster::embedded().await;
+    cluster.set_policy("RSA 2048").await;
+    let runner = cluster.runner();
+    runner.once().await.unwrap();
+    cluster.set_policy("ECDSA P384").await;
+    runner.once().await.unwrap();
+    // Of the messages, one is about the ten-year certificates of the first policy.
+    let limited = "ECDSA P384 is stronger than its signer";
+    for (namespace, on) in [("default", "PKI/cluster: "), (KASO, "Deployment/kube-apiserver-operator: ")] {
+        let told = events(&cluster, namespace, "KeyPolicyWarning").await;
+        let told: Vec<&String> = told.iter().filter(|it| it.contains(limited) && it.contains("RSA 2048")).collect();
+        assert!(matches!(&told[..], [it] if it.starts_with(on)), "{told:?}");
+    }
 }
 
 #[tokio::test]
