@@ -6,6 +6,7 @@
 mod post;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -61,6 +62,8 @@ struct ForcedRotation {
 struct PolicyMessages {
     /// Why the resource, or a part of it, is not applied.
     problem: Option<PolicyProblem>,
+    /// How often a problem has ended.
+    recoveries: usize,
     /// The policy whose weak or unusual keys the last warning named.
     warned: Option<Policy>,
 }
@@ -156,12 +159,17 @@ impl<'c> EventRecorder<'c> {
             (Some(problem), before) if before.as_ref() != Some(&problem) => {
                 let PolicyProblem { reason, text } = &problem;
                 warn!(reason, "{text}");
+                let occasion = self.occasion(policy_object);
                 let operators = managed.iter().filter_map(|it| operator(*it));
                 for involved in [policy_reference(policy_object)].into_iter().chain(operators) {
-                    self.post(involved, true, reason, text).await;
+                    let event = NewEvent { involved, is_warning: true, reason, text, now: (self.clock)() };
+                    post_once(&self.client, event, &occasion).await;
                 }
             }
-            (None, Some(before)) => info!(reason = before.reason, "PKI {} is applied again", pki::NAME),
+            (None, Some(before)) => {
+                self.policy_messages().recoveries += 1;
+                info!(reason = before.reason, "PKI {} is applied again", pki::NAME);
+            }
             _ => {}
         }
         // The keys of an unreadable resource are unknown.
@@ -197,6 +205,15 @@ impl<'c> EventRecorder<'c> {
                 NewEvent { involved, is_warning: true, reason: KEY_POLICY_WARNING, text: &text, now: (self.clock)() };
             post_once(&self.client, event, &occasion).await;
         }
+    }
+
+    /// Returns the occasion of a problem of the PKI resource: each spec is reported once, also by another process.
+    fn occasion(&self, object: &PolicyObject) -> impl Hash + use<> {
+        let identity = object.identity.as_ref().map(|it| (it.uid.clone(), it.generation));
+        // The generation of an unreadable resource is unknown. The hour stands for it: an API server keeps Events for an hour.
+        let hour = || (self.clock)().as_second().div_euclid(3600);
+        let instead = identity.is_none().then(|| (hour(), self.policy_messages().recoveries));
+        (identity, instead)
     }
 
     fn policy_messages(&self) -> MutexGuard<'_, PolicyMessages> {

@@ -1,11 +1,12 @@
 //! The PKI resource of a cluster: its versions, its reports, and when it applies.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
@@ -259,21 +260,43 @@ async fn an_invalid_or_unreadable_policy_is_reported_once_as_an_event_and_a_log_
     for _ in 0..3 {
         runner.once().await.unwrap();
     }
+    // A second operator does not repeat the Event.
+    cluster.runner().once().await.unwrap();
     let told = events(&cluster, "default", "PKIInvalid").await;
     assert!(matches!(&told[..], [it] if it.contains("spec.overrides")), "{told:?}");
-    assert!(matches!(&log.warnings("PKIInvalid")[..], [line] if line.contains("PKI \"cluster\" is invalid")));
-    let way = cluster.way(|_, path| path.contains("/pkis/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
-    let runner = cluster.runner_through(way);
+    assert_eq!(events(&cluster, KASO, "PKIInvalid").await.len(), 1);
+    let lines = log.warnings("PKIInvalid");
+    assert!(lines.len() == 2 && lines.iter().all(|it| it.contains("PKI \"cluster\" is invalid")), "{lines:?}");
+    let is_forbidden = Arc::new(AtomicBool::new(true));
+    let forbidden = is_forbidden.clone();
+    let way = cluster.way(move |_, path| {
+        let is_refused = path.contains("/pkis/") && forbidden.load(Ordering::Relaxed);
+        is_refused.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    let runner = cluster.runner_through(way.clone());
     for _ in 0..3 {
         runner.once().await.unwrap();
     }
+    cluster.runner_through(way).once().await.unwrap();
     let told = events(&cluster, KASO, "PKIUnreadable").await;
     assert!(matches!(&told[..], [it] if it.contains("PKI cluster could not be read")), "{told:?}");
-    assert!(matches!(&log.warnings("PKIUnreadable")[..], [line] if line.contains("a fault of the test")));
+    let lines = log.warnings("PKIUnreadable");
+    assert!(lines.len() == 2 && lines.iter().all(|it| it.contains("a fault of the test")), "{lines:?}");
     // The feature gate decides whether there is a policy.
     let way = cluster.way(|_, path| path.contains("/featuregates/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
     cluster.runner_through(way).once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 2);
+    // The same problem is reported again after a recovery, and by another operator in another hour.
+    set_spec(&cluster, json!({})).await;
+    is_forbidden.store(false, Ordering::Relaxed);
+    runner.once().await.unwrap();
+    is_forbidden.store(true, Ordering::Relaxed);
+    runner.once().await.unwrap();
+    assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 3);
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+    let way = cluster.way(|_, path| path.contains("/pkis/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
+    cluster.runner_through(way).once().await.unwrap();
+    assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 4);
 }
 
 async fn an_empty_policy_is_created_if_there_is_none(cluster: Cluster) {
