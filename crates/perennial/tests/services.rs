@@ -353,4 +353,14 @@ async fn exit_codes_cover_only_the_chosen_components() {
     assert_eq!(patched.code, Some(0), "{}", patched.err);
     assert_eq!(codes(&[]), [Some(4), Some(4)]);
     assert_eq!(codes(&only), [Some(0), Some(0)]);
+    for command in [
+        &["rotate", "service-ca", "--reason", "x"][..],
+        &["forecast", "--controllers", "service-ca"],
+        &["run", "--once", "--lease-namespace", "default", "--controllers", "service-ca"],
+    ] {
+        let output = admin.perennial(command);
+        assert_eq!(output.code, Some(0), "{command:?}: {}{}", output.out, output.err);
+    }
+    // None of them has repaired kube-apiserver.
+    assert_eq!(codes(&[]), [Some(4), Some(4)]);
 }
