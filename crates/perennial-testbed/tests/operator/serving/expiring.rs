@@ -16,7 +16,7 @@ use serde_json::json;
 use super::shop::{BETA, Running, SHOP, Shop, key};
 use crate::cluster::{Cluster, soon};
 use crate::mint::Minted;
-use crate::reports::condition;
+use crate::reports::{condition, reason};
 
 const CA: &str = "openshift-service-ca";
 const ACCOUNT: &str = "openshift-kube-apiserver-operator";
@@ -119,6 +119,7 @@ async fn services_do_not_wait_for_an_expiring_ca(cluster: Cluster, left: SignedD
         status == "False"
     })
     .await;
+    assert_eq!(reason(&shop.cluster, "service-ca", "Progressing").await, "AsExpected");
     running.end().await;
 
     let map = shop.cluster.config_maps(CA).get("signing-cabundle").await.unwrap();
@@ -211,6 +212,7 @@ async fn services_whose_certificates_outlive_a_lost_ca_wait_until_it_expires(clu
     let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
     let expected = format!("{SERVICES} of {} Services wait for a certificate; shop/web-", SERVICES + 1);
     assert!(status == "True" && message.contains(&expected), "{message}");
+    assert_eq!(reason(&shop.cluster, "service-ca", "Progressing").await, "ServicesWaiting");
     shop.cluster.set_now(old.facts().validity.not_after + SignedDuration::from_mins(1));
     runner.once().await.unwrap();
     assert_eq!(served_by(&shop, &new).await, SERVICES + 1);
@@ -237,6 +239,7 @@ async fn a_service_that_waits_is_named_in_the_condition_and_counted(cluster: Clu
         runner.once().await.unwrap();
         let (status, message, _) = condition(&shop.cluster, "service-ca", "Progressing").await;
         assert_eq!(status, "True");
+        assert_eq!(reason(&shop.cluster, "service-ca", "Progressing").await, "ServicesWaiting");
         messages.push(message);
         let operators = Api::<ClusterOperator>::all(shop.cluster.client.clone());
         versions.insert(operators.get("service-ca").await.unwrap().metadata.resource_version);
