@@ -183,6 +183,11 @@ async fn policy_is_read_from_a_server_with_only_v1alpha1(cluster: Cluster) {
         soon("the change of the policy is heard", || async { before < passes.load(Ordering::Relaxed) }).await;
     })
     .await;
+    // A missing resource is created in the version that the server has.
+    old.delete("cluster", &DeleteParams::default()).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    let created = serde_json::to_value(old.get("cluster").await.unwrap()).unwrap();
+    assert_eq!((&created["apiVersion"], &created["spec"]), (&json!("config.openshift.io/v1alpha1"), &json!({})));
     // Without the kind, the platform decides, and nothing is wrong with that.
     let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
     definitions.delete(DEFINITION, &DeleteParams::default()).await.unwrap();
