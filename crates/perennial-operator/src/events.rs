@@ -149,10 +149,9 @@ impl<'c> EventRecorder<'c> {
     }
 
     /// Reports why the PKI resource is not applied, and its weak or unusual keys: once for each change.
-    pub(crate) async fn policy(&self, observation: &Observation, left_alone: &BTreeSet<String>) {
+    pub(crate) async fn policy(&self, observation: &Observation) {
         let Observation { snapshot, policy_object, .. } = observation;
-        let is_managed = |component: &Component| !left_alone.contains(component.owner());
-        let managed: Vec<Component> = Component::managed().filter(is_managed).collect();
+        let managed: Vec<Component> = Component::operated().filter(|it| snapshot.settings.manages(*it)).collect();
         let problem = policy_object.problem.clone();
         let before = std::mem::replace(&mut self.policy_messages().problem, problem.clone());
         match (problem, before) {

@@ -24,6 +24,7 @@ use crate::serving::Shop;
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
+const ETCDO: &str = "openshift-etcd-operator";
 const DEFINITION: &str = "pkis.config.openshift.io";
 const GATE: &str = "ConfigurablePKI";
 
@@ -480,6 +481,29 @@ async fn a_policy_that_makes_leaves_stronger_than_the_existing_signers_is_report
         let told = events(&cluster, namespace, "KeyPolicyWarning").await;
         let told: Vec<&String> = told.iter().filter(|it| it.contains(limited) && it.contains("RSA 2048")).collect();
         assert!(matches!(&told[..], [it] if it.starts_with(on)), "{told:?}");
+    }
+}
+
+/// A certificate of etcd is for servers and clients. An operator that manages etcd warns if its other category asks for more.
+#[tokio::test]
+async fn a_stronger_key_of_the_other_category_is_reported_by_an_operator_that_manages_etcd() {
+    let policy = Policy {
+        defaults: "ECDSA P256".parse().ok(),
+        // Signers are as strong as the strongest leaf, so this is the only warning.
+        categories: [Category::Client, Category::Signer].map(|it| (it, "ECDSA P384".parse().unwrap())).into(),
+        ..Policy::default()
+    };
+    let more = "etcd-peer-server: ECDSA P256, because it is listed as a ServingCertificate; it is also a ClientCertificate";
+    for manages_etcd in [false, true] {
+        let mut cluster = Cluster::embedded().await;
+        cluster.view.settings.every_component = manages_etcd;
+        cluster.put_policy(&policy).await;
+        cluster.runner().once().await.unwrap();
+        for (namespace, on) in [("default", "PKI/cluster: "), (ETCDO, "Deployment/etcd-operator: ")] {
+            let told = events(&cluster, namespace, "KeyPolicyWarning").await;
+            let told: Vec<&String> = told.iter().filter(|it| it.starts_with(on) && it.contains(more)).collect();
+            assert_eq!(told.len(), usize::from(manages_etcd), "{namespace}: {told:?}");
+        }
     }
 }
 
