@@ -493,7 +493,8 @@ async fn a_stronger_key_of_the_other_category_is_reported_by_an_operator_that_ma
         categories: [Category::Client, Category::Signer].map(|it| (it, "ECDSA P384".parse().unwrap())).into(),
         ..Policy::default()
     };
-    let more = "etcd-peer-server: ECDSA P256, because it is listed as a ServingCertificate; it is also a ClientCertificate";
+    let more =
+        "etcd-peer-server: ECDSA P256, because it is listed as a ServingCertificate; it is also a ClientCertificate";
     for manages_etcd in [false, true] {
         let mut cluster = Cluster::embedded().await;
         cluster.view.settings.every_component = manages_etcd;
