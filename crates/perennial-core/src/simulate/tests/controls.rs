@@ -331,7 +331,8 @@ fn held_back(report: &mut Report, is_chosen: impl Fn(&Issue) -> bool) {
     report.waiting.extend(pending);
 }
 
-/// The simulation detects a new Service, an existing Service and a client of kube-apiserver that wait for a client that does not exist.
+/// The simulation detects a new Service, an existing Service and client certificates of kube-apiserver that wait for a process that does
+/// not exist.
 #[test]
 fn needless_waits_of_certificates_are_detected() {
     let services = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
@@ -350,14 +351,18 @@ fn needless_waits_of_certificates_are_detected() {
     );
     let words = ["it waits although issuing it would harm no client"];
     caught(&days(5), &[force(3, "signing-key")], &services, "shop/web-", &words);
-    let aggregator = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
-        let mut report = planner.plan(snapshot, scope);
-        held_back(&mut report, |issue| issue.row == "aggregator-client" && day(1) < snapshot.taken_at);
-        report
-    };
-    // The client uses its new signer from its next rotation on, after half of its validity of a month.
-    let rotated = [force(3, "aggregator-client-signer")];
-    caught(&days(20), &rotated, &aggregator, "openshift-kube-apiserver/aggregator-client", &words);
+    // The processes of the first reload their files; a change of the second restarts static pods.
+    for (row, signer) in
+        [("aggregator-client", "aggregator-client-signer"), ("kubelet-client", "kube-apiserver-to-kubelet-signer")]
+    {
+        let client = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
+            let mut report = planner.plan(snapshot, scope);
+            held_back(&mut report, |issue| issue.row == row && day(1) < snapshot.taken_at);
+            report
+        };
+        // The client uses its new signer from its next rotation on, after half of its validity of a month.
+        caught(&days(20), &[force(3, signer)], &client, &format!("openshift-kube-apiserver/{row}"), &words);
+    }
 }
 
 /// Returns a cluster with an adopted service CA that is valid for `left` seconds, and a Service that is created ten minutes after the start.
