@@ -246,16 +246,19 @@ fn progressing(
         _ => "Rotating",
     };
     under_way.extend(waits);
-    let claim = match (under_way.is_empty(), degraded.is_true) {
-        (true, false) => {
-            let message = "certificates are as configured; nothing waits".to_owned();
-            claim("Progressing", false, "AsExpected", message)
+    // A short backlog does not make the component progress, but something waits.
+    let queued = (component == Component::ServiceCa && 0 < now.services.backlog).then(|| ISSUING.to_owned());
+    let message = match (queued, degraded.is_true) {
+        (None, false) => "certificates are as configured; nothing waits".to_owned(),
+        (queued, is_degraded) => {
+            let degraded = is_degraded.then(|| format!("degraded: {}", degraded.message));
+            let parts = ["nothing is being rotated".to_owned()].into_iter().chain(queued).chain(degraded);
+            parts.collect::<Vec<_>>().join("; ")
         }
-        (true, true) => {
-            let message = format!("nothing is being rotated; degraded: {}", degraded.message);
-            claim("Progressing", false, "AsExpected", message)
-        }
-        (false, _) => claim("Progressing", true, reason, under_way.join("; ")),
+    };
+    let claim = match under_way.is_empty() {
+        true => claim("Progressing", false, "AsExpected", message),
+        false => claim("Progressing", true, reason, under_way.join("; ")),
     };
     (!rotating.is_empty(), claim)
 }
@@ -273,7 +276,7 @@ fn waiting_services(services: &Services) -> Option<String> {
         format!("{waiting} of {all} Services wait for a certificate; {name} longest, since {since}: {why}")
     });
     // The message has no number, because the number would change with every pass.
-    let queued = (BACKLOG < *backlog).then(|| "the operator is issuing certificates for Services".to_owned());
+    let queued = (BACKLOG < *backlog).then(|| ISSUING.to_owned());
     let parts: Vec<String> = longest.into_iter().chain(queued).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -287,8 +290,10 @@ pub fn blocks_service(secret: &Slot, waiting: &Waiting) -> bool {
     }
 }
 
-/// A backlog of this size is done within seconds, and no condition reports it.
+/// A backlog of this size is done within seconds, so the component does not progress because of it.
 pub const BACKLOG: usize = 32;
+/// The message about a backlog of Services.
+const ISSUING: &str = "the operator is issuing certificates for Services";
 
 /// Returns the condition that says which clients may have only the bundle of an earlier service CA, and how long they accept new
 /// certificates.
@@ -456,7 +461,7 @@ mod tests {
     use crate::catalog::ClusterFacts;
 
     #[test]
-    fn a_degraded_component_without_a_rotation_does_not_report_as_configured() {
+    fn a_component_that_is_degraded_or_has_queued_services_does_not_report_as_configured() {
         let planner = Planner::new(Catalog::builtin());
         let cluster = ClusterFacts {
             service_domain: "cluster.local".to_owned(),
@@ -469,13 +474,13 @@ mod tests {
         let snapshot = Snapshot::empty(planner.wiring(), cluster, Timestamp::UNIX_EPOCH);
         let (steps, waiting, risks) = (Vec::new(), Vec::new(), Vec::new());
         let report = Report { at: snapshot.taken_at, steps, waiting, risks, next_look: Timestamp::MAX };
-        let message = |problems: &[Problem]| {
+        let message = |problems: &[Problem], backlog: usize| {
             let now = Circumstances {
                 snapshot: &snapshot,
                 report: &report,
                 failed: &[],
                 problems,
-                services: &Services::default(),
+                services: &Services { backlog, ..Services::default() },
                 stale_pods: None,
                 rotation_base: None,
             };
@@ -485,9 +490,13 @@ mod tests {
             assert!(!is_rotating && !claim.is_true && claim.reason == "AsExpected");
             claim.message
         };
-        assert_eq!(message(&[]), "certificates are as configured; nothing waits");
-        let problem = Problem { namespace: None, text: "the API server cannot be read".to_owned() };
-        assert_eq!(message(&[problem]), "nothing is being rotated; degraded: the API server cannot be read");
+        assert_eq!(message(&[], 0), "certificates are as configured; nothing waits");
+        let issuing = "nothing is being rotated; the operator is issuing certificates for Services";
+        assert_eq!(message(&[], 1), issuing);
+        assert_eq!(message(&[], BACKLOG), issuing);
+        let problem = [Problem { namespace: None, text: "the API server cannot be read".to_owned() }];
+        assert_eq!(message(&problem, 0), "nothing is being rotated; degraded: the API server cannot be read");
+        assert_eq!(message(&problem, 1), format!("{issuing}; degraded: the API server cannot be read"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod post;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -21,7 +22,7 @@ use perennial_core::policy::Policy;
 use perennial_core::rules::Reason;
 use perennial_core::service_ca::{self, Rotation};
 use perennial_core::snapshot::Observed;
-use perennial_core::warning::{KeyWarning, policy_warnings};
+use perennial_core::warning::KeyWarning;
 use tracing::{debug, info, warn};
 
 use crate::act::{ActError, Done};
@@ -61,6 +62,8 @@ struct ForcedRotation {
 struct PolicyMessages {
     /// Why the resource, or a part of it, is not applied.
     problem: Option<PolicyProblem>,
+    /// How often a problem has ended.
+    recoveries: usize,
     /// The policy whose weak or unusual keys the last warning named.
     warned: Option<Policy>,
 }
@@ -146,22 +149,26 @@ impl<'c> EventRecorder<'c> {
     }
 
     /// Reports why the PKI resource is not applied, and its weak or unusual keys: once for each change.
-    pub(crate) async fn policy(&self, observation: &Observation, left_alone: &BTreeSet<String>) {
+    pub(crate) async fn policy(&self, observation: &Observation) {
         let Observation { snapshot, policy_object, .. } = observation;
-        let is_managed = |component: &Component| !left_alone.contains(component.owner());
-        let managed: Vec<Component> = Component::managed().filter(is_managed).collect();
+        let managed: Vec<Component> = Component::operated().filter(|it| snapshot.settings.manages(*it)).collect();
         let problem = policy_object.problem.clone();
         let before = std::mem::replace(&mut self.policy_messages().problem, problem.clone());
         match (problem, before) {
             (Some(problem), before) if before.as_ref() != Some(&problem) => {
                 let PolicyProblem { reason, text } = &problem;
                 warn!(reason, "{text}");
+                let occasion = self.occasion(policy_object);
                 let operators = managed.iter().filter_map(|it| operator(*it));
                 for involved in [policy_reference(policy_object)].into_iter().chain(operators) {
-                    self.post(involved, true, reason, text).await;
+                    let event = NewEvent { involved, is_warning: true, reason, text, now: (self.clock)() };
+                    post_once(&self.client, event, &occasion).await;
                 }
             }
-            (None, Some(before)) => info!(reason = before.reason, "PKI {} is applied again", pki::NAME),
+            (None, Some(before)) => {
+                self.policy_messages().recoveries += 1;
+                info!(reason = before.reason, "PKI {} is applied again", pki::NAME);
+            }
             _ => {}
         }
         // The keys of an unreadable resource are unknown.
@@ -175,7 +182,9 @@ impl<'c> EventRecorder<'c> {
         }
         let of_component = |component: Component| {
             let rows = self.catalog().rows.iter().filter(move |row| row.day == Day::Two && row.component == component);
-            rows.flat_map(|row| policy_warnings(self.catalog(), &policy, row)).collect::<BTreeSet<KeyWarning>>()
+            let wiring = self.planner.wiring();
+            let found = rows.flat_map(|row| key_policy::expected_warnings(wiring, &policy, observation, row));
+            found.collect::<BTreeSet<KeyWarning>>()
         };
         let by_component: Vec<(Component, BTreeSet<KeyWarning>)> =
             managed.iter().map(|it| (*it, of_component(*it))).collect();
@@ -195,6 +204,15 @@ impl<'c> EventRecorder<'c> {
                 NewEvent { involved, is_warning: true, reason: KEY_POLICY_WARNING, text: &text, now: (self.clock)() };
             post_once(&self.client, event, &occasion).await;
         }
+    }
+
+    /// Returns the occasion of a problem of the PKI resource: each spec is reported once, also by another process.
+    fn occasion(&self, object: &PolicyObject) -> impl Hash + use<> {
+        let identity = object.identity.as_ref().map(|it| (it.uid.clone(), it.generation));
+        // The generation of an unreadable resource is unknown. The hour stands for it: an API server keeps Events for an hour.
+        let hour = || (self.clock)().as_second().div_euclid(3600);
+        let instead = identity.is_none().then(|| (hour(), self.policy_messages().recoveries));
+        (identity, instead)
     }
 
     fn policy_messages(&self) -> MutexGuard<'_, PolicyMessages> {

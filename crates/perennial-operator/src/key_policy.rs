@@ -4,7 +4,8 @@ use kube_client::api::{ApiResource, DynamicObject};
 use kube_client::{Api, Client, Error, ResourceExt};
 use perennial_api::InvalidObject;
 use perennial_api::pki::{self, PkiSpec, UnsupportedEntry};
-use perennial_core::catalog::{Catalog, Span};
+use perennial_core::catalog::index::Wiring;
+use perennial_core::catalog::{Catalog, Instance, Row, Span};
 use perennial_core::key::{Curve, KeySpec, RsaSize};
 use perennial_core::plan::Issue;
 use perennial_core::policy::{Category, Policy};
@@ -14,7 +15,7 @@ use perennial_core::warning::{KeyWarning, issue_warnings};
 use perennial_x509::Certificate;
 use serde_json::{Value, json};
 
-use crate::observe::{said, single};
+use crate::observe::{Observation, said, single};
 use crate::{FIELD_MANAGER, brief};
 
 /// The PKI resource without its policy. The operator does not read it while the feature gate is off.
@@ -179,6 +180,26 @@ pub(crate) fn warnings(
     let validity = Span::days(not_before.duration_until(not_after).as_hours() / 24);
     let signer_key = signer.and_then(|signer| signer.facts().public_key.kind().spec());
     issue_warnings(catalog, &policy, row, issue.spec.key, validity, signer_key)
+}
+
+/// Returns the warnings about the next certificate of a row with this policy.
+///
+/// An existing signer keeps its key until its next rotation, so the key of the observed signer counts. The policy decides only the
+/// key of a signer that does not exist yet.
+pub(crate) fn expected_warnings(
+    wiring: &Wiring<'_>,
+    policy: &Policy,
+    observation: &Observation,
+    row: &Row,
+) -> Vec<KeyWarning> {
+    let catalog = wiring.catalog;
+    let signer_key = catalog.signer_of(row).map(|signer| {
+        let state = observation.snapshot.secrets.get(&wiring.home(signer, &Instance::Cluster));
+        let certificate = state.and_then(Observed::present).and_then(|it| observation.library.get(&it.certificate.id));
+        let observed = certificate.and_then(|it| it.facts().public_key.kind().spec());
+        observed.unwrap_or_else(|| catalog.key_of(policy, signer).key)
+    });
+    issue_warnings(catalog, policy, row, catalog.key_of(policy, row).key, row.validity, signer_key)
 }
 
 /// The result of creating the empty resource.

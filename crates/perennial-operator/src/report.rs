@@ -82,7 +82,7 @@ impl<'c> Reporter<'c> {
     /// Reports the key policy and the clock of a pass that succeeded, once for each change.
     pub(crate) async fn announce(&self, passed: &Passed) {
         self.create_policy(&passed.observation.policy_object).await;
-        self.events.policy(&passed.observation, &self.left_alone).await;
+        self.events.policy(&passed.observation).await;
         self.clock_skew(passed.observation.snapshot.clock_skew_seconds).await;
     }
 

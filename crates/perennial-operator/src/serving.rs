@@ -102,6 +102,10 @@ struct State {
     is_known: bool,
     /// A condition reports a Service.
     needed_attention: bool,
+    /// The last conditions report a backlog.
+    reports_backlog: bool,
+    /// The controller has woken a pass because the reported backlog is done.
+    has_woken: bool,
 }
 
 impl<'c> Serving<'c> {
@@ -275,7 +279,9 @@ impl Controller for Serving<'_> {
         // The next pass writes a condition when Services start or stop to wait.
         self.index.set_backlog(load.open);
         let needs_attention = self.index.needs_attention();
-        if std::mem::replace(&mut state.needed_attention, needs_attention) != needs_attention {
+        let is_done = load.open == 0 && state.reports_backlog && !state.has_woken;
+        state.has_woken |= is_done;
+        if std::mem::replace(&mut state.needed_attention, needs_attention) != needs_attention || is_done {
             self.wake.notify_one();
         }
     }
@@ -285,7 +291,11 @@ impl Controller for Serving<'_> {
     }
 
     fn add_circumstances(&self, circumstances: &mut Circumstances) {
+        let mut state = self.state();
         circumstances.services = self.index.summary();
+        state.reports_backlog = 0 < circumstances.services.backlog;
+        // One extra pass is enough: with new Services all the time, each pass would see a backlog and cause the next pass.
+        state.has_woken &= state.reports_backlog;
     }
 }
 

@@ -155,8 +155,47 @@ fn commands() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Returns the listed exit codes of a help text. A description may continue in the next line.
+fn exit_codes(help: &str) -> Vec<u8> {
+    let (_, listed) = help.split_once("\nExit codes:\n").unwrap();
+    let listed = listed.lines().take_while(|line| !line.is_empty());
+    let codes = listed.filter_map(|line| line.strip_prefix("  ")?.split_once("   ")?.0.parse().ok());
+    codes.collect()
+}
+
 #[test]
-fn every_help_lists_exit_codes_and_keeps_examples_in_one_line() {
+fn every_help_lists_the_exit_codes_of_its_command() {
+    let expected: [(&str, &[u8]); 15] = [
+        ("up", &[0, 1, 2]),
+        ("run", &[0, 1, 2, 3, 4]),
+        ("install", &[0, 1, 2]),
+        ("certs", &[0, 1, 2]),
+        ("plan", &[0, 1, 2, 3, 4]),
+        ("verify", &[0, 1, 2, 3, 4]),
+        ("explain", &[0, 1, 2]),
+        ("forecast", &[0, 1, 2, 3]),
+        ("rotate", &[0, 1, 2, 3, 4]),
+        ("distrust", &[0, 1, 2, 3]),
+        ("consumers", &[0, 1, 2, 3]),
+        ("snapshot", &[0, 1, 2]),
+        ("simulate", &[0, 1, 2, 4]),
+        ("crds", &[0, 1, 2]),
+        ("manifests", &[0, 1, 2]),
+    ];
+    let help = |command: &str| texts(&perennial(&[command, "--help"])).0;
+    let found: Vec<(String, Vec<u8>)> = commands()
+        .into_iter()
+        .filter(|it| it != "help")
+        .map(|command| {
+            let codes = exit_codes(&help(&command));
+            (command, codes)
+        })
+        .collect();
+    assert_eq!(found, expected.map(|(command, codes)| (command.to_owned(), codes.to_vec())));
+}
+
+#[test]
+fn every_help_keeps_examples_and_exit_codes_in_one_line() {
     use std::process::Command;
     assert!(commands().len() > 10);
     for command in commands().iter().filter(|it| *it != "help") {

@@ -6,6 +6,7 @@ mod common {
     pub(crate) mod admin;
 }
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -96,6 +97,38 @@ fn kubeconfig_of(admin: &Administrator, account: &str, directory: &Path) -> Path
     path
 }
 
+/// Returns the metrics of an installation.
+fn installed(admin: &Administrator, directory: &Path) -> String {
+    let [config, out] = ["install-config.yaml", "installed"].map(|name| directory.join(name));
+    let text = "apiVersion: v1\nbaseDomain: example.com\nmetadata: {name: demo}\nplatform: {none: {}}\n\
+                pki: {signerCertificates: {key: {algorithm: ECDSA, ecdsa: {curve: P256}}}}\n";
+    fs::write(&config, text).unwrap();
+    let arguments = ["install", "--install-config", config.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let made = admin.perennial(&arguments);
+    assert_eq!(made.code, Some(0), "{}", made.err);
+    fs::read_to_string(out.join("openshift_pki_installer.prom")).unwrap()
+}
+
+/// The label names of a series, and the bounds of a histogram.
+type Labels = (BTreeSet<String>, BTreeSet<String>);
+
+/// Returns the labels of each series about certificates. All series of a name have the same label names.
+fn series(text: &str) -> BTreeMap<String, Labels> {
+    let mut found: BTreeMap<String, Labels> = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("openshift_pki_certificate_")) {
+        let (name, rest) = line.split_once('{').unwrap();
+        // No value of a label contains a comma or an equals sign.
+        let labels = rest.split_once('}').unwrap().0.split(',').map(|label| label.split_once('=').unwrap());
+        let labels: BTreeMap<&str, &str> = labels.collect();
+        let names: BTreeSet<String> = labels.keys().map(|&name| name.to_owned()).collect();
+        let bound = labels.get("le").map(|&bound| bound.to_owned());
+        let known = found.entry(name.to_owned()).or_insert_with(|| (names.clone(), BTreeSet::new()));
+        assert_eq!(known.0, names, "{line}");
+        known.1.extend(bound);
+    }
+    found
+}
+
 #[tokio::test]
 async fn metrics_over_tls_need_an_authorized_token() {
     let control_plane = ControlPlane::lease().await.unwrap();
@@ -153,6 +186,12 @@ async fn metrics_over_tls_need_an_authorized_token() {
     assert_eq!(status, "200", "{text}");
     promtool_check_metrics(&text).unwrap();
     assert!(text.contains("openshift_pki_certificate_generated_total"), "{text}");
+    // One query reads the series of the installer and of the operator.
+    let (operators, installers) = (series(&text), series(&installed(&admin, top.path())));
+    assert_eq!(installers.len(), 5, "{installers:?}");
+    for (name, labels) in &installers {
+        assert_eq!(operators.get(name), Some(labels), "{name}");
+    }
     for (reason, count) in [("UnknownToken", 1), ("Forbidden", 1), ("TooManyTokens", 0), ("ReviewFailed", 0)] {
         let line = format!("perennial_metrics_requests_refused_total{{reason=\"{reason}\"}} {count}\n");
         assert!(text.contains(&line), "{line} {text}");

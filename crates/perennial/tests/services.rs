@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use common::admin::Administrator;
@@ -59,13 +59,24 @@ impl Shop<'_> {
 
     /// Waits a few seconds for a condition.
     fn soon(&self, what: &str, is_so: impl Fn() -> bool) {
-        for _ in 0..100 {
-            if is_so() {
-                return;
-            }
+        self.within(what, Duration::from_secs(20), is_so);
+    }
+
+    fn within(&self, what: &str, limit: Duration, is_so: impl Fn() -> bool) {
+        let deadline = Instant::now() + limit;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "not after {} seconds: {what}", limit.as_secs());
             std::thread::sleep(Duration::from_millis(200));
         }
-        panic!("not after twenty seconds: {what}");
+    }
+
+    /// Returns the status and the message of a condition of the service CA.
+    fn condition(&self, type_: &str) -> (String, String) {
+        let operator = self.get("clusteroperator service-ca");
+        let conditions = operator["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == type_);
+        let text = |key: &str| found.and_then(|it| it[key].as_str()).unwrap_or_default().to_owned();
+        (text("status"), text("message"))
     }
 
     /// Returns the chain in the Secret.
@@ -135,6 +146,19 @@ impl Shop<'_> {
             "{}",
             output.out
         );
+    }
+
+    /// Sets the status of the pod `client` as if it had started then.
+    fn start_client(&self, began: &str) {
+        let running = json!({
+            "name": "main", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+            "state": {"running": {"startedAt": began}},
+        });
+        let status = json!({"status": {"phase": "Running", "startTime": began, "containerStatuses": [running]}});
+        let patch = status.to_string();
+        let words = ["patch", "pod", "client", "-n", "shop", "--subresource=status", "--type=merge", "-p", &patch];
+        let output = self.admin.kubectl_words(&words, "");
+        assert_eq!(output.code, Some(0), "{}", output.err);
     }
 
     /// Returns openssl's description of the first certificate of a chain.
@@ -231,6 +255,8 @@ async fn a_service_keeps_working_through_a_rotation_and_a_distrust() {
     }
     shop.check_explained(&new_bundle);
 
+    // A pod that started long before the distrust, so that the component stays degraded.
+    shop.start_client("2020-01-01T00:00:00Z");
     let done = admin.perennial(&["distrust", "service-ca", "--reason", "leaked", "--yes"]);
     assert_eq!(done.code, Some(0), "{}{}", done.out, done.err);
     assert!(done.out.contains("Rejected with the new bundle: shop/web-tls"), "{}", done.out);
@@ -255,6 +281,9 @@ async fn a_service_keeps_working_through_a_rotation_and_a_distrust() {
     }
     // Acknowledge: first a dry run, then the record, then nothing is left to acknowledge.
     let acknowledge = ["distrust", "service-ca", "--acknowledge"];
+    let degraded = || shop.condition("Degraded");
+    let (limit, remedy) = (Duration::from_secs(90), "--acknowledge");
+    shop.within("the component is degraded", limit, || degraded().0 == "True" && degraded().1.contains(remedy));
     let dry = admin.perennial(&acknowledge);
     assert_eq!(dry.code, Some(3), "{}{}", dry.out, dry.err);
     assert!(dry.out.contains("still trust a distrusted CA") && dry.err.contains("dry run"), "{}{}", dry.out, dry.err);
@@ -269,6 +298,7 @@ async fn a_service_keeps_working_through_a_rotation_and_a_distrust() {
     let again = admin.perennial(&acknowledge);
     assert_eq!(again.code, Some(0), "{}{}", again.out, again.err);
     assert!(again.out.starts_with("service-ca: nothing to acknowledge"), "{}", again.out);
+    shop.within("the component is no longer degraded", limit, || degraded().0 == "False");
     // No chain leads from the old CAs to the new bundle, with any cross-certificate.
     let everything = format!("{old_chain}{new_chain}{new_bundle}");
     for chain in [&old_chain, &new_chain, &everything] {
@@ -323,4 +353,14 @@ async fn exit_codes_cover_only_the_chosen_components() {
     assert_eq!(patched.code, Some(0), "{}", patched.err);
     assert_eq!(codes(&[]), [Some(4), Some(4)]);
     assert_eq!(codes(&only), [Some(0), Some(0)]);
+    for command in [
+        &["rotate", "service-ca", "--reason", "x"][..],
+        &["forecast", "--controllers", "service-ca"],
+        &["run", "--once", "--lease-namespace", "default", "--controllers", "service-ca"],
+    ] {
+        let output = admin.perennial(command);
+        assert_eq!(output.code, Some(0), "{command:?}: {}{}", output.out, output.err);
+    }
+    // None of them has repaired kube-apiserver.
+    assert_eq!(codes(&[]), [Some(4), Some(4)]);
 }

@@ -374,6 +374,7 @@ impl fmt::Display for Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::{Broken, Obstacle};
 
     #[test]
     fn of_many_names_three_are_listed() {
@@ -381,6 +382,64 @@ mod tests {
             |count: u8| first_few(&(b'a'..b'a' + count).map(|name| char::from(name).to_string()).collect::<Vec<_>>());
         assert_eq!([0, 1, 2, 3].map(few), ["", "a", "a and b", "a, b and c"]);
         assert_eq!([4, 9].map(few), ["a, b, c and 1 more", "a, b, c and 6 more"]);
+    }
+
+    /// Returns a wait of every kind, with this time in every field that may contain one.
+    fn every_wait(at: Timestamp) -> Vec<Waiting> {
+        let refusal = || {
+            let broken = Broken {
+                bundle: format!("openshift-service-ca/signing-cabundle:ca-bundle.crt as it was until {at}"),
+                leaf: format!("shop/web-tls:tls.crt as it was until {at}"),
+                obstacle: Obstacle::NotValid { not_before: at, not_after: at },
+            };
+            Box::new(Refusal { edge: "consumer of the service CA accepts shop/web-tls".into(), at, broken })
+        };
+        let (text, until) = (|| "a text".to_owned(), Some(at));
+        vec![
+            Waiting::SignerTooYoung { until: at },
+            Waiting::Trust { until, refusal: refusal() },
+            Waiting::Rollout { lacking: vec![text()], until, refusal: refusal() },
+            Waiting::Window { opens_at: at },
+            Waiting::Validity { begins_at: at },
+            Waiting::OtherWriter { object: text(), writer: text() },
+            Waiting::Signer { signer: text(), until },
+            Waiting::Hosts { why: text() },
+            Waiting::Breaker { issued: 5, since: at, until: at },
+            Waiting::Contested { times: 5, since: at, until: at },
+            Waiting::Pace { in_flight: 5 },
+            Waiting::Unknown { object: text(), why: text() },
+            Waiting::Blocked { object: text(), why: text(), until },
+            Waiting::Policy { why: text(), until: at },
+        ]
+    }
+
+    /// Returns the position in [`every_wait`]. A new kind of wait does not compile until it has one.
+    fn position(waiting: &Waiting) -> usize {
+        match waiting {
+            Waiting::SignerTooYoung { .. } => 0,
+            Waiting::Trust { .. } => 1,
+            Waiting::Rollout { .. } => 2,
+            Waiting::Window { .. } => 3,
+            Waiting::Validity { .. } => 4,
+            Waiting::OtherWriter { .. } => 5,
+            Waiting::Signer { .. } => 6,
+            Waiting::Hosts { .. } => 7,
+            Waiting::Breaker { .. } => 8,
+            Waiting::Contested { .. } => 9,
+            Waiting::Pace { .. } => 10,
+            Waiting::Unknown { .. } => 11,
+            Waiting::Blocked { .. } => 12,
+            Waiting::Policy { .. } => 13,
+        }
+    }
+
+    #[test]
+    fn the_summary_of_a_wait_contains_no_time() {
+        let [early, late] = ["2026-01-01T00:00:00Z", "2027-12-31T23:59:59Z"].map(|it| every_wait(it.parse().unwrap()));
+        assert!(early.iter().map(position).eq(0..14));
+        let summaries = |waits: &[Waiting]| waits.iter().map(Waiting::summary).collect::<Vec<_>>();
+        assert_eq!(summaries(&early), summaries(&late));
+        assert!(summaries(&early).iter().all(|it| !it.is_empty()));
     }
 
     #[test]

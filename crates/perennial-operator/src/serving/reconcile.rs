@@ -335,7 +335,8 @@ fn obstacle(report: &Report, slot: &Slot) -> Option<String> {
                 "Secret {object} belongs to the cluster ({writer}): name another Secret in the annotation of the Service"
             )
         }
-        waiting => waiting.to_string(),
+        // The text becomes part of a condition, which must not change while nothing happens.
+        waiting => waiting.summary(),
     })
 }
 

@@ -1,11 +1,12 @@
 //! The PKI resource of a cluster: its versions, its reports, and when it applies.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::StatusCode;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
@@ -23,6 +24,7 @@ use crate::serving::Shop;
 
 const KASO: &str = "openshift-kube-apiserver-operator";
 const KAS: &str = "openshift-kube-apiserver";
+const ETCDO: &str = "openshift-etcd-operator";
 const DEFINITION: &str = "pkis.config.openshift.io";
 const GATE: &str = "ConfigurablePKI";
 
@@ -182,6 +184,11 @@ async fn policy_is_read_from_a_server_with_only_v1alpha1(cluster: Cluster) {
         soon("the change of the policy is heard", || async { before < passes.load(Ordering::Relaxed) }).await;
     })
     .await;
+    // A missing resource is created in the version that the server has.
+    old.delete("cluster", &DeleteParams::default()).await.unwrap();
+    cluster.runner().once().await.unwrap();
+    let created = serde_json::to_value(old.get("cluster").await.unwrap()).unwrap();
+    assert_eq!((&created["apiVersion"], &created["spec"]), (&json!("config.openshift.io/v1alpha1"), &json!({})));
     // Without the kind, the platform decides, and nothing is wrong with that.
     let definitions = Api::<CustomResourceDefinition>::all(cluster.client.clone());
     definitions.delete(DEFINITION, &DeleteParams::default()).await.unwrap();
@@ -259,21 +266,43 @@ async fn an_invalid_or_unreadable_policy_is_reported_once_as_an_event_and_a_log_
     for _ in 0..3 {
         runner.once().await.unwrap();
     }
+    // A second operator does not repeat the Event.
+    cluster.runner().once().await.unwrap();
     let told = events(&cluster, "default", "PKIInvalid").await;
     assert!(matches!(&told[..], [it] if it.contains("spec.overrides")), "{told:?}");
-    assert!(matches!(&log.warnings("PKIInvalid")[..], [line] if line.contains("PKI \"cluster\" is invalid")));
-    let way = cluster.way(|_, path| path.contains("/pkis/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
-    let runner = cluster.runner_through(way);
+    assert_eq!(events(&cluster, KASO, "PKIInvalid").await.len(), 1);
+    let lines = log.warnings("PKIInvalid");
+    assert!(lines.len() == 2 && lines.iter().all(|it| it.contains("PKI \"cluster\" is invalid")), "{lines:?}");
+    let is_forbidden = Arc::new(AtomicBool::new(true));
+    let forbidden = is_forbidden.clone();
+    let way = cluster.way(move |_, path| {
+        let is_refused = path.contains("/pkis/") && forbidden.load(Ordering::Relaxed);
+        is_refused.then_some((StatusCode::FORBIDDEN, "Forbidden"))
+    });
+    let runner = cluster.runner_through(way.clone());
     for _ in 0..3 {
         runner.once().await.unwrap();
     }
+    cluster.runner_through(way).once().await.unwrap();
     let told = events(&cluster, KASO, "PKIUnreadable").await;
     assert!(matches!(&told[..], [it] if it.contains("PKI cluster could not be read")), "{told:?}");
-    assert!(matches!(&log.warnings("PKIUnreadable")[..], [line] if line.contains("a fault of the test")));
+    let lines = log.warnings("PKIUnreadable");
+    assert!(lines.len() == 2 && lines.iter().all(|it| it.contains("a fault of the test")), "{lines:?}");
     // The feature gate decides whether there is a policy.
     let way = cluster.way(|_, path| path.contains("/featuregates/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
     cluster.runner_through(way).once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 2);
+    // The same problem is reported again after a recovery, and by another operator in another hour.
+    set_spec(&cluster, json!({})).await;
+    is_forbidden.store(false, Ordering::Relaxed);
+    runner.once().await.unwrap();
+    is_forbidden.store(true, Ordering::Relaxed);
+    runner.once().await.unwrap();
+    assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 3);
+    cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
+    let way = cluster.way(|_, path| path.contains("/pkis/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
+    cluster.runner_through(way).once().await.unwrap();
+    assert_eq!(events(&cluster, KASO, "PKIUnreadable").await.len(), 4);
 }
 
 async fn an_empty_policy_is_created_if_there_is_none(cluster: Cluster) {
@@ -401,12 +430,13 @@ async fn the_feature_gate_of_the_running_version_counts() {
 #[tokio::test]
 async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy() {
     let cluster = Cluster::embedded().await;
-    let policy = |signers: &str| Policy {
-        defaults: "ECDSA P384".parse().ok(),
+    let policy = |leaves: &str, signers: &str, rsa: &[&str]| Policy {
+        defaults: leaves.parse().ok(),
         categories: [(Category::Signer, signers.parse().unwrap())].into(),
-        ..Policy::default()
+        overrides: rsa.iter().map(|&name| (name.to_owned(), "RSA 2048".parse().unwrap())).collect(),
     };
-    cluster.put_policy(&policy("RSA 2048")).await;
+    let doubtful = policy("ECDSA P384", "ECDSA P256", &["kube-apiserver-lb-signer"]);
+    cluster.put_policy(&doubtful).await;
     let log = Log::default();
     let _guard = log.begin();
     let runner = cluster.runner();
@@ -415,7 +445,7 @@ async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy
         log.warnings(warning).into_iter().filter(|line| line.contains(&format!("Secret {name}"))).count()
     };
     let weak = "kube-apiserver-lb-signer: RSA 2048 is weak for a validity of 3650d";
-    let limited = "aggregator-client: ECDSA P384 is stronger than its signer aggregator-signer with RSA 2048";
+    let limited = "aggregator-client: ECDSA P384 is stronger than ECDSA P256 of its signer aggregator-signer";
     assert_eq!(issued("openshift-kube-apiserver-operator/loadbalancer-serving-signer", weak), 1);
     assert_eq!(issued("openshift-kube-apiserver/aggregator-client", limited), 1);
     let told = events(&cluster, "default", "KeyPolicyWarning").await;
@@ -426,12 +456,56 @@ async fn questionable_keys_are_logged_at_issue_and_reported_once_for_each_policy
     runner.once().await.unwrap();
     cluster.runner().once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 1);
-    cluster.put_policy(&policy("ECDSA P521")).await;
+    // No leaf is stronger than its existing signer, which keeps its key until its next rotation.
+    let below_rsa = ["kube-apiserver-lb-server", "kube-apiserver-internal-lb-server"];
+    cluster.put_policy(&policy("ECDSA P256", "ECDSA P521", &below_rsa)).await;
     runner.once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 1, "nothing is doubtful now");
-    cluster.put_policy(&policy("RSA 2048")).await;
+    cluster.put_policy(&doubtful).await;
     runner.once().await.unwrap();
     assert_eq!(events(&cluster, KASO, "KeyPolicyWarning").await.len(), 2);
+}
+
+/// Existing signers keep their RSA keys until their next rotation, although the policy asks for stronger ones.
+#[tokio::test]
+async fn a_policy_that_makes_leaves_stronger_than_the_existing_signers_is_reported() {
+    let cluster = Cluster::embedded().await;
+    cluster.set_policy("RSA 2048").await;
+    let runner = cluster.runner();
+    runner.once().await.unwrap();
+    cluster.set_policy("ECDSA P384").await;
+    runner.once().await.unwrap();
+    // Of the messages, one is about the ten-year certificates of the first policy.
+    let limited = "ECDSA P384 is stronger than RSA 2048 of its signer";
+    for (namespace, on) in [("default", "PKI/cluster: "), (KASO, "Deployment/kube-apiserver-operator: ")] {
+        let told = events(&cluster, namespace, "KeyPolicyWarning").await;
+        let told: Vec<&String> = told.iter().filter(|it| it.contains(limited)).collect();
+        assert!(matches!(&told[..], [it] if it.starts_with(on)), "{told:?}");
+    }
+}
+
+/// A certificate of etcd is for servers and clients. An operator that manages etcd warns if its other category asks for more.
+#[tokio::test]
+async fn a_stronger_key_of_the_other_category_is_reported_by_an_operator_that_manages_etcd() {
+    let policy = Policy {
+        defaults: "ECDSA P256".parse().ok(),
+        // Signers are as strong as the strongest leaf, so this is the only warning.
+        categories: [Category::Client, Category::Signer].map(|it| (it, "ECDSA P384".parse().unwrap())).into(),
+        ..Policy::default()
+    };
+    let more =
+        "etcd-peer-server: ECDSA P256, because it is listed as a ServingCertificate; it is also a ClientCertificate";
+    for manages_etcd in [false, true] {
+        let mut cluster = Cluster::embedded().await;
+        cluster.view.settings.every_component = manages_etcd;
+        cluster.put_policy(&policy).await;
+        cluster.runner().once().await.unwrap();
+        for (namespace, on) in [("default", "PKI/cluster: "), (ETCDO, "Deployment/etcd-operator: ")] {
+            let told = events(&cluster, namespace, "KeyPolicyWarning").await;
+            let told: Vec<&String> = told.iter().filter(|it| it.starts_with(on) && it.contains(more)).collect();
+            assert_eq!(told.len(), usize::from(manages_etcd), "{namespace}: {told:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -483,7 +557,7 @@ async fn a_questionable_key_of_services_is_logged_once_for_each_change() {
     let _guard = log.begin();
     let runner = shop.cluster.runner();
     let warnings =
-        || log.warnings(" is stronger than its signer ").into_iter().filter(|it| it.contains("shop/")).count();
+        || log.warnings(" is stronger than RSA 2048 of its signer ").into_iter().filter(|it| it.contains("shop/")).count();
     let mut services = 0;
     for (key, expected) in [("ECDSA P384", 1), ("ECDSA P384", 1), ("RSA 2048", 1), ("ECDSA P384", 2)] {
         shop.cluster.put_policy(&policy(key)).await;

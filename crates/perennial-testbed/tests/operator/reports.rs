@@ -42,6 +42,13 @@ pub(crate) async fn condition(cluster: &Cluster, operator: &str, type_: &str) ->
     (found.status, found.message.unwrap_or_default(), found.last_transition_time.0)
 }
 
+/// Returns the reason of a condition.
+pub(crate) async fn reason(cluster: &Cluster, operator: &str, type_: &str) -> String {
+    let operator = Api::<ClusterOperator>::all(cluster.client.clone()).get(operator).await.unwrap();
+    let conditions = operator.status.unwrap().conditions;
+    conditions.into_iter().find(|it| it.type_ == type_).and_then(|it| it.reason).unwrap()
+}
+
 async fn first_install_is_reported(cluster: &Cluster) {
     cluster.runner().once().await.unwrap();
     let operator = events(cluster, KASO).await;
@@ -171,6 +178,7 @@ async fn progress_is_reported_only_for_the_component_itself() {
     cluster.secrets(KAS).patch("aggregator-client", &PatchParams::default(), &Patch::Merge(&asked)).await.unwrap();
     let ours = claimed(&cluster, Component::KubeApiserver, "Progressing").await;
     assert!(ours.is_true && ours.message.contains("issue openshift-kube-apiserver/aggregator-client"), "{ours:?}");
+    assert_eq!(ours.reason, "Rotating");
     let theirs = claimed(&cluster, Component::KubeControllerManager, "Progressing").await;
     assert!(!theirs.is_true, "{theirs:?}");
 }
@@ -353,6 +361,7 @@ async fn conditions_are_written_once_while_a_certificate_waits(cluster: Cluster)
         runner.once().await.unwrap();
         let (status, message, _) = condition(&cluster, "kube-apiserver", "Progressing").await;
         assert!(status == "True" && message.contains("openshift-kube-apiserver/aggregator-client: "), "{message}");
+        assert_eq!(reason(&cluster, "kube-apiserver", "Progressing").await, "Rotating");
         let operators = Api::<ClusterOperator>::all(cluster.client.clone());
         versions.insert(operators.get("kube-apiserver").await.unwrap().metadata.resource_version);
     }

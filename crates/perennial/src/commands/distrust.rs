@@ -48,8 +48,8 @@ use crate::{clock, span, talk};
     0   complete, now or by an earlier call with this reason; dry run: no edge breaks, or nothing to acknowledge\n  \
     1   failure, or not complete in time\n  \
     2   wrong usage\n  \
-    3   complete, but a Service still presents a certificate of the old CA; dry run: edges break, or clients may not have\n      \
-        reloaded")]
+    3   complete, but a Service still presents a certificate of the old CA; dry run: edges break, an earlier call with this\n      \
+        reason is not complete, or clients may not have reloaded")]
 pub(crate) struct Args {
     /// The CA: service-ca
     #[arg(value_name = "NAME", value_parser = ["service-ca", service_ca::ROW])]

@@ -73,3 +73,47 @@ fn progress(keys: usize) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use jiff::Timestamp;
+    use perennial_core::catalog::{Catalog, ClusterFacts, TimeScale};
+    use perennial_core::clocks::Clocks;
+    use perennial_core::install;
+    use perennial_core::issuance::Circumstances;
+    use perennial_core::policy::Policy;
+    use perennial_core::spec::Host;
+
+    use super::*;
+
+    /// A signature with RSA 4096 takes milliseconds, a P-256 key a fraction of one.
+    #[test]
+    fn the_duration_of_a_certificate_includes_the_signature() {
+        let (p256, rsa): (KeySpec, KeySpec) = ("ECDSA P256".parse().unwrap(), "RSA 4096".parse().unwrap());
+        let overrides = [("aggregator-signer".to_owned(), rsa)].into();
+        let policy = Policy { defaults: Some(p256), overrides, ..Policy::default() };
+        let cluster = ClusterFacts {
+            service_domain: "cluster.local".to_owned(),
+            api_external: Some(Host::Dns("api.demo.example.com".to_owned())),
+            api_internal: Some(Host::Dns("api-int.demo.example.com".to_owned())),
+            service_networks: vec!["172.30.0.0/16".parse().unwrap()],
+            api_vips: Vec::new(),
+            bootstrap_provisioning: None,
+        };
+        let (clocks, scale) = (Clocks::one(Timestamp::UNIX_EPOCH), TimeScale::FULL);
+        let now = Circumstances { catalog: Catalog::builtin(), cluster: &cluster, policy: &policy, clocks, scale };
+        let plan = install::plan(&now, &BTreeSet::new()).unwrap();
+        let made = make(&plan, NonZero::<usize>::MIN).unwrap();
+        let is_by_rsa = |it: &&Made<'_>| {
+            let signer = it.planned.signer.map(|signer| find(&made, signer.id).planned.issuance.spec.key);
+            it.planned.issuance.spec.key == p256 && signer == Some(rsa)
+        };
+        let leaves: Vec<&Made<'_>> = made.iter().filter(is_by_rsa).collect();
+        assert!(!leaves.is_empty(), "no leaf has an RSA signer");
+        for leaf in leaves {
+            assert!(Duration::from_millis(1) < leaf.duration, "{}: {:?}", leaf.planned.row.id, leaf.duration);
+        }
+    }
+}

@@ -108,8 +108,8 @@ impl Run<'_, '_> {
         let (Some(signer), false) = (self.signer_of(row), row.usage == Usage::Signer) else { return false };
         let cases = self.world.cases_of.get(&(Side::Presented, pending.slot.clone()));
         let cases: Vec<_> = cases.into_iter().flatten().map(|number| &self.world.cases[*number]).collect();
-        let is_judged = |delivery: Delivery| matches!(delivery, Delivery::Reloaded { .. });
-        // Only if all processes of the edge reload: for others, the operator may not have observed what they hold.
+        let is_judged = |delivery: Delivery| !matches!(delivery, Delivery::Never | Delivery::Indirect);
+        // Only if a change reaches all processes of the edge. The operator observes the revisions of static pods.
         if cases.is_empty() || !cases.iter().all(|it| is_judged(it.verifier) && is_judged(it.presenter)) {
             return false;
         }

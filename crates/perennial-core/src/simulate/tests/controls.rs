@@ -7,7 +7,7 @@ use super::*;
 use crate::catalog::{Component, Delivery, Row, Span, Succession};
 use crate::conditions::{self, Circumstances, Claim};
 use crate::plan::reverted::{Reverted, without};
-use crate::plan::{Action, Pending};
+use crate::plan::{Action, Issue, Pending};
 use crate::rules::{BundleReason, Waiting};
 use crate::snapshot::{Observed, Slot};
 use crate::spec::Host;
@@ -308,46 +308,61 @@ fn a_reproduction_leaves_out_a_whole_kind_of_fault() {
     assert_eq!(faults, [forced]);
 }
 
-/// The simulation detects a new Service that waits for clients of an earlier CA, or for a client that cannot exist.
+/// Holds back the chosen certificates of a report: each waits for a client that does not exist.
+fn held_back(report: &mut Report, is_chosen: impl Fn(&Issue) -> bool) {
+    let issued = report.steps.extract_if(.., |step| matches!(&step.action, Action::Issue(issue) if is_chosen(issue)));
+    // The wait claims to protect a client.
+    let broken = Broken {
+        bundle: "a bundle that never existed".to_owned(),
+        leaf: "a certificate".to_owned(),
+        obstacle: Obstacle::Untrusted { signer: "signing-key".to_owned(), namesake: None },
+    };
+    let refusal = Refusal { edge: "an edge".into(), at: report.at, broken };
+    let pending = issued.filter_map(|step| match step.action {
+        Action::Issue(issue) => Some(Pending {
+            slot: issue.slot,
+            name: issue.row,
+            reason: Some(issue.reason),
+            waiting: Waiting::Trust { until: None, refusal: Box::new(refusal.clone()) },
+        }),
+        _ => None,
+    });
+    let pending: Vec<Pending> = pending.collect();
+    report.waiting.extend(pending);
+}
+
+/// The simulation detects a new Service, an existing Service and client certificates of kube-apiserver that wait for a process that does
+/// not exist.
 #[test]
 fn needless_waits_of_certificates_are_detected() {
-    let held_back = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
+    let services = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
         let mut report = planner.plan(snapshot, scope);
-        let is_of_service = |slot: &Slot| snapshot.services.found().contains_key(slot);
-        let issued = report.steps.extract_if(.., |step| {
-            matches!(&step.action, Action::Issue(issue) if is_of_service(&issue.slot)) && day(1) < snapshot.taken_at
-        });
-        // The wait claims to protect a client.
-        let broken = Broken {
-            bundle: "a bundle that never existed".to_owned(),
-            leaf: "a certificate".to_owned(),
-            obstacle: Obstacle::Untrusted { signer: "signing-key".to_owned(), namesake: None },
-        };
-        let refusal = Refusal { edge: "an edge".into(), at: snapshot.taken_at, broken };
-        let pending = issued.filter_map(|step| match step.action {
-            Action::Issue(issue) => Some(Pending {
-                slot: issue.slot,
-                name: issue.row,
-                reason: Some(issue.reason),
-                waiting: Waiting::Trust { until: None, refusal: Box::new(refusal.clone()) },
-            }),
-            _ => None,
-        });
-        let pending: Vec<Pending> = pending.collect();
-        report.waiting.extend(pending);
+        let is_of_service = |issue: &Issue| snapshot.services.found().contains_key(&issue.slot);
+        held_back(&mut report, |issue| is_of_service(issue) && day(1) < snapshot.taken_at);
         report
     };
     let comes = Scheduled { at: day(3), fault: Fault::ServiceComes };
     caught(
         &days(5),
         &[comes],
-        &held_back,
+        &services,
         "shop/web-",
         &["no process has a certificate of this place, and none is issued"],
     );
-    let rotated = [force(3, "signing-key")];
     let words = ["it waits although issuing it would harm no client"];
-    caught(&days(5), &rotated, &held_back, "shop/web-", &words);
+    caught(&days(5), &[force(3, "signing-key")], &services, "shop/web-", &words);
+    // The processes of the first reload their files; a change of the second restarts static pods.
+    for (row, signer) in
+        [("aggregator-client", "aggregator-client-signer"), ("kubelet-client", "kube-apiserver-to-kubelet-signer")]
+    {
+        let client = |planner: &Planner<'_>, snapshot: &Snapshot, scope: &Scope| {
+            let mut report = planner.plan(snapshot, scope);
+            held_back(&mut report, |issue| issue.row == row && day(1) < snapshot.taken_at);
+            report
+        };
+        // The client uses its new signer from its next rotation on, after half of its validity of a month.
+        caught(&days(20), &[force(3, signer)], &client, &format!("openshift-kube-apiserver/{row}"), &words);
+    }
 }
 
 /// Returns a cluster with an adopted service CA that is valid for `left` seconds, and a Service that is created ten minutes after the start.

@@ -191,8 +191,11 @@ fn print_verdict(simulated: &Simulated, out: &mut dyn Write) -> io::Result<()> {
              a fault that no write could have prevented, and Perennial repaired it.",
             simulated.years
         ),
-        (1, _) => "RESULT: trust broke. This must never happen.".to_owned(),
-        (violations, _) => format!("RESULT: trust broke {violations} times. This must never happen."),
+        (violations, _) => format!(
+            "RESULT: {violations} violation{}: a write broke trust, a write waited needlessly, or the conditions did not report a \
+             wait. This must never happen.",
+            if violations == 1 { "" } else { "s" }
+        ),
     };
     wrapped("", &verdict, out)
 }
