@@ -55,9 +55,6 @@ pub struct Reconciler<'c> {
     described: Mutex<BTreeMap<Slot, Vec<Timestamp>>>,
 }
 
-/// The former name of [`Reconciler`], until `crates/perennial-testbed/tests/operator/cluster.rs` uses the new one.
-pub type Keeper<'c> = Reconciler<'c>;
-
 /// The result of a pass.
 #[derive(Debug)]
 pub struct Passed {

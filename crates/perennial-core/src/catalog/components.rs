@@ -131,11 +131,6 @@ impl Component {
         COMPONENTS.iter().filter(|row| row.is_managed).map(|row| row.component)
     }
 
-    /// The former name of [`Component::managed`], until `crates/perennial-testbed/tests/operator/cluster.rs` uses the new one.
-    pub fn kept() -> impl Iterator<Item = Component> {
-        Component::managed()
-    }
-
     /// Returns the components that have an operator.
     pub fn operated() -> impl Iterator<Item = Component> {
         COMPONENTS.iter().filter(|row| row.operator_namespace.is_some()).map(|row| row.component)

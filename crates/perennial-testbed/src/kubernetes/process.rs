@@ -21,7 +21,7 @@ pub(super) struct Process {
     child: Child,
     log: PathBuf,
     /// The thread that started the program ends when this sender is dropped.
-    _keeper: mpsc::Sender<()>,
+    _ends_with: mpsc::Sender<()>,
 }
 
 impl Process {
@@ -37,16 +37,16 @@ impl Process {
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
 
         let (started, child) = mpsc::channel();
-        let (keeper, kept) = mpsc::channel::<()>();
+        let (ends_with, end) = mpsc::channel::<()>();
         thread::spawn(move || {
             let child = command.spawn().map_err(|source| tools::not_started("setpriv".into(), source));
             // `recv` returns when the sender is dropped.
             if started.send(child).is_ok() {
-                let _ = kept.recv();
+                let _ = end.recv();
             }
         });
         let child = child.recv().expect("the thread starts the program before it ends")?;
-        Ok(Process { child, log, _keeper: keeper })
+        Ok(Process { child, log, _ends_with: ends_with })
     }
 
     /// Sends SIGTERM to the program.

@@ -24,7 +24,7 @@ use perennial_core::plan::Planner;
 use perennial_core::policy::Policy;
 use perennial_operator::act::Actor;
 use perennial_operator::observe::View;
-use perennial_operator::pass::{Clock, Keeper, Passed};
+use perennial_operator::pass::{Clock, Passed, Reconciler};
 use perennial_operator::run::Runner;
 use perennial_testbed::kubernetes::ControlPlane;
 use perennial_x509::KeyPool;
@@ -191,13 +191,13 @@ impl Cluster {
     }
 
     /// Who keeps it.
-    pub(crate) fn keeper(&self) -> Keeper<'static> {
-        self.keeper_through(self.client.clone())
+    pub(crate) fn reconciler(&self) -> Reconciler<'static> {
+        self.reconciler_through(self.client.clone())
     }
 
     /// Who keeps it through another way to the same server.
-    pub(crate) fn keeper_through(&self, client: Client) -> Keeper<'static> {
-        Keeper::new(&PLANNER, client, KEYS.clone(), self.view.clone(), self.clock())
+    pub(crate) fn reconciler_through(&self, client: Client) -> Reconciler<'static> {
+        Reconciler::new(&PLANNER, client, KEYS.clone(), self.view.clone(), self.clock())
     }
 
     /// Returns a client for the same server on which a function answers some requests, by method and path.
@@ -266,7 +266,7 @@ impl Cluster {
 
     /// Does everything that can be done now, and returns the writes as text.
     pub(crate) async fn pass(&self) -> (Passed, String) {
-        let passed = self.keeper().pass(&[]).await.unwrap();
+        let passed = self.reconciler().pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         let text = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
         (passed, text)
@@ -345,7 +345,7 @@ pub(crate) fn namespaces() -> BTreeSet<&'static str> {
         }
         names.extend(bundle.copies.iter().map(|copy| copy.object.namespace));
     }
-    names.extend(Component::kept().filter_map(Component::operator_namespace));
+    names.extend(Component::managed().filter_map(Component::operator_namespace));
     names.retain(|name| !name.starts_with('<') && *name != "kube-system");
     names
 }

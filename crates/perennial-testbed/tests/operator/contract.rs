@@ -63,7 +63,7 @@ fn compare(library: &Library, promised: &Snapshot, found: &Snapshot, step: &str)
 #[tokio::test]
 async fn the_cluster_matches_the_plan_after_each_write() {
     let cluster = Cluster::embedded().await;
-    let (keeper, actor) = (cluster.keeper(), cluster.actor());
+    let (reconciler, actor) = (cluster.reconciler(), cluster.actor());
     let end = cluster.now() + SignedDuration::from_hours(24 * 70);
     let mut writes = 0;
     let mut asks_at = cluster.now() + SignedDuration::from_hours(24 * 30);
@@ -74,10 +74,10 @@ async fn the_cluster_matches_the_plan_after_each_write() {
             cluster.create::<ServiceCA>(None, asked).await;
             asks_at = end;
         }
-        let (mut observation, report) = keeper.plan().await.unwrap();
+        let (mut observation, report) = reconciler.plan().await.unwrap();
         for step in &report.steps {
             actor.act(&mut observation, step, None).await.unwrap();
-            let (found, _) = keeper.plan().await.unwrap();
+            let (found, _) = reconciler.plan().await.unwrap();
             compare(&observation.library, &observation.snapshot, &found.snapshot, &step.to_string());
             writes += 1;
         }
@@ -87,7 +87,7 @@ async fn the_cluster_matches_the_plan_after_each_write() {
     }
     // Every certificate of a month was replaced four times.
     assert!(writes > 90, "only {writes} writes");
-    let (observation, _) = keeper.plan().await.unwrap();
+    let (observation, _) = reconciler.plan().await.unwrap();
     let slot: Slot = "openshift-service-ca/signing-key:tls.crt".parse().unwrap();
     let state = observation.snapshot.secrets[&slot].present().unwrap();
     assert_eq!(

@@ -117,7 +117,7 @@ async fn install_with(fault: Fault) {
         let cluster = Cluster::embedded().await;
         let watch = Watch::new(&cluster);
         let way = way(&cluster, unlucky, fault, Some(watch.clone()));
-        let first = cluster.keeper_through(way.client.clone()).pass(&[]).await;
+        let first = cluster.reconciler_through(way.client.clone()).pass(&[]).await;
         // Only a killed operator leaves something to another pass.
         if fault != Fault::Kills {
             let first = first.unwrap();
@@ -127,7 +127,7 @@ async fn install_with(fault: Fault) {
         let is_over = way.writes() < unlucky;
         // Who comes after one that was killed has no fault any more, and is watched as well.
         let next = self::way(&cluster, 0, fault, Some(watch.clone()));
-        let passed = cluster.keeper_through(next.client).pass(&[]).await.unwrap();
+        let passed = cluster.reconciler_through(next.client).pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{fault:?} at write {unlucky}: {:?}", passed.failed);
         let text: String = passed.written.iter().map(|(step, _)| format!("{step}\n")).collect();
         assert!(fault == Fault::Kills || text.is_empty(), "{fault:?} at write {unlucky}: {text}");
@@ -259,16 +259,16 @@ async fn live(cluster: &Cluster, life: &Arc<Life>) {
             let (client, life) = (client.clone(), life.clone());
             async move { life.answer(&client, request).await }
         });
-        cluster.keeper_through(Client::new(service, "default"))
+        cluster.reconciler_through(Client::new(service, "default"))
     };
-    let mut keeper = start();
+    let mut reconciler = start();
     let mut passes_of_an_instant = 0;
     while cluster.now() < until {
-        let passed = keeper.pass(&[]).await;
+        let passed = reconciler.pass(&[]).await;
         passes_of_an_instant += 1;
         assert!(passes_of_an_instant < 100, "it never ends at {}", cluster.now());
         if life.is_dead.swap(false, Ordering::Relaxed) {
-            keeper = start();
+            reconciler = start();
             continue;
         }
         let passed = passed.unwrap();

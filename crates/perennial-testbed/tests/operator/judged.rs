@@ -230,14 +230,14 @@ fn refused(judge: Judge, cases: &[Case]) {
 
 /// Does all due writes, one at a time, until this instant.
 pub(crate) async fn walk(cluster: &Cluster, until: Timestamp, record: &mut Record) -> usize {
-    let (keeper, actor) = (cluster.keeper(), cluster.actor());
+    let (reconciler, actor) = (cluster.reconciler(), cluster.actor());
     let mut writes = 0;
     while cluster.now() < until {
-        let (mut observation, report) = keeper.plan().await.unwrap();
+        let (mut observation, report) = reconciler.plan().await.unwrap();
         record.note(&cluster.client, &observation, "nothing").await;
         for step in &report.steps {
             actor.act(&mut observation, step, None).await.unwrap();
-            let (found, _) = keeper.plan().await.unwrap();
+            let (found, _) = reconciler.plan().await.unwrap();
             record.note(&cluster.client, &found, &step.to_string()).await;
             writes += 1;
         }
@@ -271,7 +271,7 @@ pub(crate) async fn force_all_signers(cluster: &Cluster) {
 }
 
 pub(crate) async fn all_signers_were_forced(cluster: &Cluster) {
-    let (observation, report) = cluster.keeper().plan().await.unwrap();
+    let (observation, report) = cluster.reconciler().plan().await.unwrap();
     assert_eq!(report.risks, []);
     for (namespace, name) in SIGNERS {
         let slot: Slot = format!("{namespace}/{name}:tls.crt").parse().unwrap();

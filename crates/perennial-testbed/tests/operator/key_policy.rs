@@ -405,7 +405,7 @@ async fn the_feature_gate_of_the_running_version_counts() {
     set_gate(&cluster, true).await;
     compute_gate(&cluster, &[("4.22.0", true), ("4.21.3", false)]).await;
     let is_applied = async || {
-        let (observation, _) = cluster.keeper().plan().await.unwrap();
+        let (observation, _) = cluster.reconciler().plan().await.unwrap();
         observation.snapshot.policy.present().is_some()
     };
     assert!(is_applied().await, "the newest is first where the version is not known");
@@ -423,7 +423,7 @@ async fn the_feature_gate_of_the_running_version_counts() {
     cluster.client.request::<Value>(request).await.unwrap();
     assert!(!is_applied().await);
     let way = cluster.way(|_, path| path.contains("/clusterversions/").then_some((StatusCode::FORBIDDEN, "Forbidden")));
-    let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
+    let (observation, _) = cluster.reconciler_through(way).plan().await.unwrap();
     assert!(observation.problems.iter().any(|it| it.text.contains("ClusterVersion version could not be read")));
 }
 
@@ -556,8 +556,9 @@ async fn a_questionable_key_of_services_is_logged_once_for_each_change() {
     let log = Log::default();
     let _guard = log.begin();
     let runner = shop.cluster.runner();
-    let warnings =
-        || log.warnings(" is stronger than RSA 2048 of its signer ").into_iter().filter(|it| it.contains("shop/")).count();
+    let warnings = || {
+        log.warnings(" is stronger than RSA 2048 of its signer ").into_iter().filter(|it| it.contains("shop/")).count()
+    };
     let mut services = 0;
     for (key, expected) in [("ECDSA P384", 1), ("ECDSA P384", 1), ("RSA 2048", 1), ("ECDSA P384", 2)] {
         shop.cluster.put_policy(&policy(key)).await;

@@ -44,7 +44,7 @@ async fn replace_all(cluster: &Cluster, reason: &str, record: &mut Record) -> Ob
     }
     for _ in 0..40 {
         walk(cluster, cluster.now() + HOUR, record).await;
-        let (observation, report) = cluster.keeper().plan().await.unwrap();
+        let (observation, report) = cluster.reconciler().plan().await.unwrap();
         assert_eq!(report.risks, []);
         let is_replaced = |row: &Row| {
             let slot = PLANNER.wiring().home(row, &Instance::Cluster);
@@ -72,7 +72,7 @@ async fn every_signer_and_leaf_rotates_from_rsa_to_ecdsa_and_back() {
     pkis.delete("cluster", &DeleteParams::default()).await.unwrap();
     let mut record = Record::default();
     walk(&cluster, cluster.now() + HOUR, &mut record).await;
-    let (observation, _) = cluster.keeper().plan().await.unwrap();
+    let (observation, _) = cluster.reconciler().plan().await.unwrap();
     assert!(keys(&observation).len() > 20);
     keys(&observation).into_iter().for_each(|(id, key)| assert_eq!(key, "RSA 2048", "{id}"));
 

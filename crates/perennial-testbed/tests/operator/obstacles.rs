@@ -158,7 +158,7 @@ async fn a_write_that_a_real_server_rejects_delays_only_its_dependents() {
         secrets.delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let passed = cluster.keeper().pass(&[]).await.unwrap();
+    let passed = cluster.reconciler().pass(&[]).await.unwrap();
     let failed = failed(&passed);
     for object in [
         format!("{KASO}/{KUBELET_CA}").as_str(),
@@ -231,7 +231,7 @@ async fn an_unreadable_source_does_not_count_as_missing() {
     assert!(message.contains("PKI cluster could not be read: a fault of the test"), "{message}");
     for path in ["/nodes", "/networks/", "/infrastructures/", "/featuregates/"] {
         let way = cluster.way(move |_, it| it.contains(path).then_some(FORBIDDEN));
-        let (observation, _) = cluster.keeper_through(way).plan().await.unwrap();
+        let (observation, _) = cluster.reconciler_through(way).plan().await.unwrap();
         assert!(observation.problems.iter().any(|it| it.text.contains("a fault of the test")), "{path}");
     }
 }
@@ -243,7 +243,7 @@ async fn an_unreadable_staged_secret_does_not_count_as_absent() {
     cluster.secrets(KASO).delete("aggregator-client-signer", &DeleteParams::default()).await.unwrap();
     // Lists are refused, single Secrets are not.
     let way = cluster.way(|method, path| (method == Method::GET && path.ends_with("/secrets")).then_some(FORBIDDEN));
-    let passed = cluster.keeper_through(way).pass(&[]).await.unwrap();
+    let passed = cluster.reconciler_through(way).pass(&[]).await.unwrap();
     assert!(passed.written.is_empty(), "{:?}", passed.written);
     let waits = passed.report.waiting.iter().find(|it| it.slot.object_text().ends_with("/aggregator-client-signer"));
     assert!(waits.unwrap().waiting.to_string().contains("a replacement may have been interrupted"));
@@ -291,13 +291,13 @@ async fn a_failing_server_is_retried_twice_per_pass() {
             (is_it && (number < 2 || lasts)).then_some(problem)
         })
     };
-    let passed = cluster.keeper_through(way(true)).pass(&[]).await.unwrap();
+    let passed = cluster.reconciler_through(way(true)).pass(&[]).await.unwrap();
     // Three times each until the whole server counts as failing: then once.
     let (bundles, tried) = (passed.failed.len(), tries.load(Ordering::Relaxed));
     assert!(bundles > 5, "{:?}", passed.failed);
     assert_eq!(tried, bundles + 10);
     only_dependants_wait(&passed);
-    let passed = cluster.keeper_through(way(false)).pass(&[]).await.unwrap();
+    let passed = cluster.reconciler_through(way(false)).pass(&[]).await.unwrap();
     assert!(passed.failed.is_empty(), "{:?}", passed.failed);
     assert!(passed.report.waiting.is_empty(), "{:?}", passed.report.waiting);
 }

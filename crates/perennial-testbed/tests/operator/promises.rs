@@ -25,7 +25,7 @@ async fn force(cluster: &Cluster) {
 
 /// Plans, lets another writer change the object of the first matching step, and carries that step out.
 async fn overtaken(cluster: &Cluster, is_meant: impl Fn(&Step) -> bool, is_secret: bool) -> (ActError, bool) {
-    let (mut observation, report) = cluster.keeper().plan().await.unwrap();
+    let (mut observation, report) = cluster.reconciler().plan().await.unwrap();
     let step = report.steps.iter().find(|step| is_meant(step)).expect("the step is planned");
     let (namespace, name) = step.object.split_once('/').unwrap();
     let note = json!({"metadata": {"annotations": {"example.com/note": "written meanwhile"}}});

@@ -95,7 +95,7 @@ async fn a_secret_that_cannot_be_replaced_keeps_its_content() {
     mistype(&cluster).await;
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     cluster.secrets(KASO).patch(SIGNER, &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
-    let passed = cluster.keeper().pass(&[]).await.unwrap();
+    let passed = cluster.reconciler().pass(&[]).await.unwrap();
     assert_eq!(passed.failed.len(), 1);
     assert!(passed.failed[0].1.to_string().contains("cannot be replaced"), "{}", passed.failed[0].1);
     assert!(cluster.secrets(KASO).get(SIGNER).await.unwrap().metadata.deletion_timestamp.is_none());
@@ -138,7 +138,7 @@ async fn a_replacement_keeps_the_key_after_any_fault_at_any_write() {
     for (unlucky, fault) in (1..=4).flat_map(|unlucky| FAULTS.map(|fault| (unlucky, fault))) {
         let before = mistype(&cluster).await;
         // The result of a killed operator does not matter.
-        let _ = cluster.keeper_through(way(&cluster, unlucky, fault, None).client).pass(&[]).await;
+        let _ = cluster.reconciler_through(way(&cluster, unlucky, fault, None).client).pass(&[]).await;
         cluster.pass().await;
         let after = cluster.secrets(KASO).get(SIGNER).await.unwrap();
         assert_eq!(after.type_.as_deref(), Some("kubernetes.io/tls"), "{fault:?} at write {unlucky}");
@@ -165,7 +165,7 @@ async fn a_key_deleted_after_a_rejected_replacement_is_not_restored() {
     for refusal in [(StatusCode::FORBIDDEN, "Forbidden"), (StatusCode::NOT_FOUND, "NotFound")] {
         let path = format!("/api/v1/namespaces/{KASO}/secrets/{SIGNER}");
         let way = cluster.way(move |method, at| (*method == Method::DELETE && at == path).then_some(refusal));
-        let passed = cluster.keeper_through(way).pass(&[]).await.unwrap();
+        let passed = cluster.reconciler_through(way).pass(&[]).await.unwrap();
         assert_eq!(passed.failed.len(), 1, "{:?}", passed.failed);
         let left = cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap();
         assert!(left.is_none(), "{refusal:?}");
@@ -189,12 +189,12 @@ async fn an_unneeded_staged_key_is_deleted_within_minutes() {
         "data": signer.data,
     });
     cluster.create::<Secret>(Some(KASO), staged).await;
-    let keeper = cluster.keeper();
+    let reconciler = cluster.reconciler();
     let is_there = async || cluster.secrets(KASO).get_opt(&format!("{SIGNER}-staged")).await.unwrap().is_some();
     for (minute, expected) in [(0, true), (4, true), (5, false)] {
         let began = cluster.now();
         cluster.set_now(began + SignedDuration::from_mins(minute));
-        let passed = keeper.pass(&[]).await.unwrap();
+        let passed = reconciler.pass(&[]).await.unwrap();
         assert_eq!(passed.observation.problems, [], "nothing is wrong");
         assert_eq!(is_there().await, expected, "after {minute} minutes");
         cluster.set_now(began);
@@ -224,13 +224,13 @@ async fn the_staged_secret_of_an_interrupted_replacement_is_removed() {
 #[tokio::test]
 async fn repeated_deletions_of_a_signer_open_the_circuit_breaker() {
     let cluster = Cluster::embedded().await;
-    let keeper = cluster.keeper();
-    keeper.pass(&[]).await.unwrap();
+    let reconciler = cluster.reconciler();
+    reconciler.pass(&[]).await.unwrap();
     let mut issued = 0;
     for _ in 0..8 {
         cluster.set_now(cluster.now() + SignedDuration::from_secs(1));
         let _ = cluster.secrets(KASO).delete(SIGNER, &DeleteParams::default()).await;
-        let passed = keeper.pass(&[]).await.unwrap();
+        let passed = reconciler.pass(&[]).await.unwrap();
         issued += passed.written.iter().filter(|(step, _)| step.object == format!("{KASO}/{SIGNER}")).count();
     }
     assert_eq!(issued, 4, "five in an hour, with the first");
@@ -243,7 +243,7 @@ async fn a_deleted_certificate_waits_and_one_that_never_existed_does_not(cluster
     cluster.pass().await;
     cluster.set_now(cluster.now() + SignedDuration::from_hours(24));
     // This operator has issued nothing, so it knows only what it has observed.
-    let witness = cluster.keeper();
+    let witness = cluster.reconciler();
     witness.plan().await.unwrap();
     let ask = json!({"metadata": {"annotations": {perennial_api::annotations::FORCE: "a test"}}});
     let signers = cluster.secrets(KASO);
@@ -255,7 +255,7 @@ async fn a_deleted_certificate_waits_and_one_that_never_existed_does_not(cluster
         let waits = passed.report.waiting.iter().any(|it| it.slot.object_text() == format!("{namespace}/{name}"));
         assert!(waits && passed.failed.is_empty() && !is_there().await, "{:?}", passed.report.waiting);
     }
-    let passed = cluster.keeper().pass(&[]).await.unwrap();
+    let passed = cluster.reconciler().pass(&[]).await.unwrap();
     assert!(is_there().await, "{:?}", passed.report.waiting);
 }
 

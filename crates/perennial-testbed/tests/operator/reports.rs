@@ -155,7 +155,7 @@ async fn missing_source_of_names_is_reported_until_it_exists() {
 
 /// Returns the conditions of a component after an observation, before any write.
 async fn claimed(cluster: &Cluster, component: Component, type_: &str) -> Claim {
-    let (observation, report) = cluster.keeper().plan().await.unwrap();
+    let (observation, report) = cluster.reconciler().plan().await.unwrap();
     let circumstances = Circumstances {
         snapshot: &observation.snapshot,
         report: &report,

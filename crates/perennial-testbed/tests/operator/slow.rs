@@ -78,10 +78,10 @@ fn slow(cluster: &Cluster, seen: &Arc<Seen>) -> Client {
 async fn recorded_times_are_those_of_the_write_and_not_of_the_observation() {
     let cluster = Cluster::embedded().await;
     let seen = Arc::new(Seen::default());
-    let keeper = cluster.keeper_through(slow(&cluster, &seen));
+    let reconciler = cluster.reconciler_through(slow(&cluster, &seen));
     let mut written = 0;
     loop {
-        let passed = keeper.pass(&[]).await.unwrap();
+        let passed = reconciler.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty(), "{:?}", passed.failed);
         written += passed.written.len();
         if passed.written.is_empty() {

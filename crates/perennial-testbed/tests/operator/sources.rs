@@ -131,7 +131,7 @@ async fn a_certificate_of_the_installation_is_verified_in_its_secret() {
     let namespace = "openshift-machine-config-operator";
     let edge = |name: &str| name.starts_with("new node") && name.contains("machine-config-server");
     let state = async || {
-        let (observation, _) = cluster.keeper().plan().await.unwrap();
+        let (observation, _) = cluster.reconciler().plan().await.unwrap();
         let checked = verify::verify(&PLANNER, &observation.snapshot);
         checked.into_iter().find(|it| edge(&it.edge)).unwrap().state
     };

@@ -173,11 +173,11 @@ async fn copies_follow_their_source_and_stay_after_its_deletion() {
     let cluster = Cluster::embedded().await;
     let deletions = Arc::new(AtomicUsize::new(0));
     let counted = deletions.clone();
-    let keeper = cluster.keeper_through(cluster.way(move |method, _| {
+    let reconciler = cluster.reconciler_through(cluster.way(move |method, _| {
         counted.fetch_add(usize::from(method == Method::DELETE), Ordering::Relaxed);
         None
     }));
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     let (source, copy) = ((MANAGED, "kube-controller-manager-client-cert-key"), KCM);
     let served = async |namespace: &str| cluster.secrets(namespace).get(source.1).await.unwrap().data.unwrap();
     let (maps, first) = (cluster.config_maps(KCM), served(copy).await);
@@ -185,7 +185,7 @@ async fn copies_follow_their_source_and_stay_after_its_deletion() {
     cluster.secrets(copy).delete(source.1, &DeleteParams::default()).await.unwrap();
     let before = maps.get("aggregator-client-ca").await.unwrap().data;
     maps.delete("aggregator-client-ca", &DeleteParams::default()).await.unwrap();
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     assert_eq!(served(copy).await, first);
     assert_eq!(maps.get("aggregator-client-ca").await.unwrap().data, before);
     // The source is lost, and nothing can be put in its place: the copies stay as they are.
@@ -197,11 +197,11 @@ async fn copies_follow_their_source_and_stay_after_its_deletion() {
         let is_it = path.contains(MANAGED) && [Method::POST, Method::PUT].contains(method);
         is_it.then_some((StatusCode::FORBIDDEN, "Forbidden"))
     });
-    let passed = cluster.keeper_through(refusing).pass(&[]).await.unwrap();
+    let passed = cluster.reconciler_through(refusing).pass(&[]).await.unwrap();
     assert_eq!(passed.failed.len(), 2);
     assert_eq!(cluster.versions().await, versions);
     // The source is created again, and the copies follow.
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     let (again, at_source) = (served(copy).await, served(source.0).await);
     assert_eq!(again, at_source);
     assert_ne!(again, first);
@@ -338,20 +338,20 @@ async fn annotations_follow_the_bytes_and_a_removed_one_requests_a_certificate()
 #[tokio::test]
 async fn a_request_by_a_removed_annotation_that_must_wait_is_kept() {
     let cluster = Cluster::embedded().await;
-    let keeper = cluster.keeper();
-    keeper.pass(&[]).await.unwrap();
+    let reconciler = cluster.reconciler();
+    reconciler.pass(&[]).await.unwrap();
     let name = "node-system-admin-client";
     // Until the circuit breaker stops it.
     let asks = json!({"labels": {MANAGED_TYPE: null}, "annotations": {NOT_AFTER: null}});
     for _ in 0..5 {
         change(&cluster, KASO, name, asks.clone()).await;
-        keeper.pass(&[]).await.unwrap();
+        reconciler.pass(&[]).await.unwrap();
     }
     let after = metadata_of(&cluster, KASO, name).await;
     assert_eq!(said(&after)[MANAGED_TYPE].as_deref(), Some("target"), "the label is corrected all the same");
     assert_eq!(said(&after)[NOT_AFTER], None, "the request is not undone");
     cluster.set_now(cluster.now() + SignedDuration::from_mins(61));
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     assert!(said(&metadata_of(&cluster, KASO, name).await)[NOT_AFTER].is_some());
 }
 
@@ -361,32 +361,32 @@ async fn labels_that_another_writer_keeps_changing_are_left() {
     let cluster = Cluster::embedded().await;
     let writes = Arc::new(AtomicUsize::new(0));
     let counted = writes.clone();
-    let keeper = cluster.keeper_through(cluster.way(move |method, path| {
+    let reconciler = cluster.reconciler_through(cluster.way(move |method, path| {
         let is_it = method == Method::PUT && path.ends_with("/configmaps/client-ca") && path.contains(KAS);
         counted.fetch_add(usize::from(is_it), Ordering::Relaxed);
         None
     }));
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     let before = members(&cluster, KAS, "client-ca").await;
     let theirs = json!({"annotations": {OWNING_COMPONENT: "them"}});
     for _ in 0..8 {
         change(&cluster, KAS, "client-ca", theirs.clone()).await;
-        let passed = keeper.pass(&[]).await.unwrap();
+        let passed = reconciler.pass(&[]).await.unwrap();
         assert!(passed.failed.is_empty());
         cluster.set_now(cluster.now() + SignedDuration::from_mins(1));
     }
     assert_eq!(writes.load(Ordering::Relaxed), 3, "three in an hour");
-    let (_, report) = keeper.plan().await.unwrap();
+    let (_, report) = reconciler.plan().await.unwrap();
     assert_eq!((report.waiting[0].name, report.waiting.len()), ("client-ca", 1));
     let why = report.waiting[0].waiting.to_string();
     assert!(why.starts_with("another writer keeps changing its labels or annotations"), "{why}");
     // The operator still manages its content.
     put_bundle(&cluster, KAS, "client-ca", "").await;
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     assert_eq!(members(&cluster, KAS, "client-ca").await, before);
     cluster.set_now(cluster.now() + SignedDuration::from_hours(1));
     change(&cluster, KAS, "client-ca", theirs.clone()).await;
-    keeper.pass(&[]).await.unwrap();
+    reconciler.pass(&[]).await.unwrap();
     assert_eq!(
         said(&metadata_of(&cluster, KAS, "client-ca").await)[OWNING_COMPONENT].as_deref(),
         Some("kube-apiserver")

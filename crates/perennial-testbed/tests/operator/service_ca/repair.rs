@@ -21,7 +21,7 @@ async fn a_rotation_recovers_from_each_fault_at_each_write() {
             let old_server = old.serves(lab.now());
             lab.request("a rehearsal").await;
             let way = way(&lab.cluster, unlucky, fault, None);
-            let first = lab.cluster.keeper_through(way.client.clone()).pass(&[]).await;
+            let first = lab.cluster.reconciler_through(way.client.clone()).pass(&[]).await;
             assert!(fault == Fault::Kills || first.unwrap().failed.is_empty(), "{fault:?} at write {unlucky}");
             let what = format!("{fault:?} at write {unlucky}");
             // Processes that load the current files accept, and are accepted by, all others.
@@ -64,7 +64,7 @@ async fn a_rotation_that_stopped_after_the_secret_continues(lab: &Lab) {
     lab.request("a rehearsal").await;
     let way = way(&lab.cluster, 1, Fault::Kills, None);
     // It stops with the first write, whatever its result.
-    drop(lab.cluster.keeper_through(way.client.clone()).pass(&[]).await);
+    drop(lab.cluster.reconciler_through(way.client.clone()).pass(&[]).await);
     let new = lab.ca().await;
     assert_ne!(new.certificate(), old.certificate());
     assert_eq!(lab.bundle().await, old_client, "the bundle is still that of before");
