@@ -70,6 +70,7 @@ mutants: ## Check with mutants that the tests cover MUTANTS_PART of the code: th
 bench: ## Measure performance, and compare each figure with its limit
 	cargo bench --locked --quiet -p perennial-core --bench plan
 	cargo bench --locked --quiet -p perennial --bench day1
+	cargo bench --locked --quiet -p perennial --bench attacks
 	@tools/ensure kubernetes
 	cargo bench --locked --quiet -p perennial --bench api
 	cargo bench --locked --quiet -p perennial --bench operator
