@@ -180,7 +180,7 @@ impl<'c> Pass<'_, 'c> {
         if !is_decided(row, reason) {
             self.breaker(slot)?;
         }
-        self.has_policy(timing)?;
+        self.has_policy(row, timing)?;
         let restarts = self.wiring.row(row.id).is_some_and(|wired| !wired.restarts.is_empty());
         let can_wait = matches!(reason, Reason::PastRefresh { .. } | Reason::SignerChanged | Reason::Forced { .. });
         if let (true, true, Some(timing)) = (restarts, can_wait, timing)
@@ -196,7 +196,12 @@ impl<'c> Pass<'_, 'c> {
     }
 
     /// Checks that the key policy is known, or that the certificate cannot wait and gets the platform's key.
-    fn has_policy(&self, timing: Option<Timing>) -> Result<(), Waiting> {
+    ///
+    /// A Service without a certificate does not wait: its pods cannot start, and its key can be replaced at any time.
+    fn has_policy(&self, row: &Row, timing: Option<Timing>) -> Result<(), Waiting> {
+        if row.scope == crate::catalog::Scope::Service && timing.is_none() {
+            return Ok(());
+        }
         let snapshot = self.snapshot();
         let (Observed::Unreadable { why } | Observed::Unknown { why }) = snapshot.key_policy() else { return Ok(()) };
         let wait = |until: Timestamp| Err(Waiting::Policy { why: why.clone(), until });

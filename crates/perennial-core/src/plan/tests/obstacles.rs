@@ -170,12 +170,18 @@ fn a_deleted_certificate_waits_for_a_bundle_that_cannot_be_written_only_as_long_
 fn a_new_service_does_not_wait_for_a_bundle_that_cannot_be_written() {
     const SERVICE_CA_BUNDLE: &str = "openshift-service-ca/signing-cabundle";
     let mut cluster = Cluster::nothing();
+    let web = add_service(&mut cluster);
+    pass(&mut cluster, |it| it == SERVICE_CA_BUNDLE);
+    assert!(is_there(&cluster, &web));
+}
+
+/// Adds a Service without a certificate, and returns the place of its certificate.
+fn add_service(cluster: &mut Cluster<'_>) -> Slot {
     let web = tls("shop/web-tls");
     let service = crate::snapshot::Service { name: "web".to_owned(), ..crate::snapshot::Service::default() };
     cluster.snapshot.services = Observed::Present([(web.clone(), service)].into());
     cluster.snapshot.secrets.insert(web.clone(), Observed::Absent);
-    pass(&mut cluster, |it| it == SERVICE_CA_BUNDLE);
-    assert!(is_there(&cluster, &web));
+    web
 }
 
 /// Returns the snapshot of an observer that cannot read these objects.
@@ -302,6 +308,16 @@ fn an_unknown_policy_delays_new_certificates() {
     cluster.pass_to(day(25));
     cluster.snapshot.policy_unknown_since = Some(cluster.now());
     assert!(!cluster.plan().steps.iter().any(|step| step.object == KUBELET_CLIENT));
+}
+
+#[test]
+fn an_unknown_policy_does_not_delay_a_service_without_a_certificate() {
+    let mut cluster = Cluster::made();
+    cluster.snapshot.policy = Observed::Unknown { why: "forbidden".to_owned() };
+    let web = add_service(&mut cluster);
+    let report = cluster.plan();
+    let issued = issues(&report.steps).into_iter().find(|issue| issue.slot == web).unwrap();
+    assert_eq!(issued.spec.key, crate::key::KeySpec::PLATFORM_DEFAULT);
 }
 
 #[test]
