@@ -128,7 +128,7 @@ mod tests {
         let emergency = |it| asked(it, true, TimeScale::FULL);
         assert_eq!(emergency(days(30)), Ok(Some(30 * 86_400)));
         let refused = emergency(SignedDuration::from_mins(59)).unwrap_err();
-        assert!(refused.contains("or 1h or more where caConfig.emergency is true"), "{refused}");
+        assert!(refused.contains("set caConfig.emergency to true and 1h or more"), "{refused}");
         assert!(emergency(days(-1)).is_err());
     }
 }
