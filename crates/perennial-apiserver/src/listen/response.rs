@@ -11,10 +11,13 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::deadline;
 
+/// The largest part that the connection gets at once. Over HTTP/2, it keeps a part for as long as the client does not read.
+const PART: usize = 16 * 1024;
+
 /// Returns a body that ends with an error at the deadline. The rest of the original body is dropped then, even if nothing polls it:
-/// over HTTP/2, a stream without a window is not polled.
+/// over HTTP/2, a connection with a part for a stream without a window does not poll the body.
 pub(super) fn until(deadline: Instant, body: Body) -> Body {
-    let held = Arc::new(Held(Mutex::new(Unread { body: Some(body), waiting: None })));
+    let held = Arc::new(Held(Mutex::new(Unread { body: Some(body), rest: Bytes::new(), waiting: None })));
     let of_timer = held.clone();
     let timer = tokio::spawn(async move {
         sleep_until(deadline).await;
@@ -29,6 +32,8 @@ struct Held(Mutex<Unread>);
 struct Unread {
     /// None after the deadline.
     body: Option<Body>,
+    /// The rest of the last part of the body.
+    rest: Bytes,
     /// The task that waits for the next frame.
     waiting: Option<Waker>,
 }
@@ -39,11 +44,11 @@ impl Held {
     }
 
     fn release(&self) {
-        let (body, waiting) = {
+        let (unread, waiting) = {
             let mut unread = self.lock();
-            (unread.body.take(), unread.waiting.take())
+            ((unread.body.take(), std::mem::take(&mut unread.rest)), unread.waiting.take())
         };
-        drop(body);
+        drop(unread);
         waiting.into_iter().for_each(Waker::wake);
     }
 }
@@ -62,17 +67,39 @@ impl HttpBody for Limited {
         let Some(body) = &mut unread.body else {
             return Poll::Ready(Some(Err(axum::Error::new(deadline::exceeded()))));
         };
-        let polled = Pin::new(body).poll_frame(cx);
-        unread.waiting = polled.is_pending().then(|| cx.waker().clone());
-        polled
+        if unread.rest.is_empty() {
+            let polled = Pin::new(body).poll_frame(cx);
+            unread.waiting = polled.is_pending().then(|| cx.waker().clone());
+            let data = match polled {
+                Poll::Ready(Some(Ok(frame))) => frame.into_data(),
+                other => return other,
+            };
+            match data {
+                Ok(data) if PART < data.len() => unread.rest = data,
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let length = PART.min(unread.rest.len());
+        // A copy: a slice would keep all of the original part in memory.
+        let part = Bytes::copy_from_slice(&unread.rest.split_to(length));
+        Poll::Ready(Some(Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.held.lock().body.as_ref().is_some_and(HttpBody::is_end_stream)
+        let unread = self.held.lock();
+        unread.rest.is_empty() && unread.body.as_ref().is_some_and(HttpBody::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.held.lock().body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint)
+        let unread = self.held.lock();
+        let mut hint = unread.body.as_ref().map_or_else(SizeHint::default, HttpBody::size_hint);
+        let rest = u64::try_from(unread.rest.len()).unwrap_or(u64::MAX);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(hint.lower().saturating_add(rest));
+        hint
     }
 }
 
@@ -108,6 +135,30 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(Arc::strong_count(&place), 1);
         assert!(body.frame().await.unwrap().is_err());
+    }
+
+    /// Text that tells whether it is still in memory.
+    struct Tracked(Vec<u8>, #[allow(dead_code, reason = "counted")] Arc<()>);
+
+    impl AsRef<[u8]> for Tracked {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_part_is_handed_out_in_small_ones_and_the_rest_is_dropped_at_the_deadline() {
+        let place = Arc::new(());
+        let large = || Body::from(Bytes::from_owner(Tracked(vec![7; 1024 * 1024], place.clone())));
+        let mut body = until(after(60), large());
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!((first.len(), Arc::strong_count(&place)), (PART, 2));
+        assert_eq!(HttpBody::size_hint(&body).exact(), Some((1024 * 1024 - PART) as u64));
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(Arc::strong_count(&place), 1, "the part that the connection has is a copy");
+        assert!(body.frame().await.unwrap().is_err());
+        let whole = to_bytes(until(after(60), large()), usize::MAX).await.unwrap();
+        assert!(whole.len() == 1024 * 1024 && whole.iter().all(|byte| *byte == 7));
     }
 
     #[tokio::test(start_paused = true)]

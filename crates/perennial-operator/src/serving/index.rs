@@ -254,7 +254,8 @@ impl Index {
         entry.waiting = found.waiting.map(|wait| Wait { since: since.unwrap_or(wait.since), ..wait });
         state.waiting.extend(entry.waiting.as_ref().map(|wait| (wait.since, name.clone())));
         state.times.remove(&(entry.next, name.clone()));
-        entry.next = found.next;
+        // A plan is made for a whole second: at a fraction before, the Service would be due at once again.
+        entry.next = next_whole_second(found.next);
         if entry.next < Timestamp::MAX {
             state.times.insert((entry.next, name.clone()));
         }
@@ -335,6 +336,12 @@ pub(super) struct Found {
     /// The wait for the operator, if the Service waits for the operator.
     pub(super) waiting: Option<Wait>,
     pub(super) next: Timestamp,
+}
+
+/// Returns the first whole second that is not before an instant.
+fn next_whole_second(at: Timestamp) -> Timestamp {
+    let fraction = i64::from(at.subsec_nanosecond() != 0);
+    Timestamp::from_second(at.as_second().saturating_add(fraction)).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

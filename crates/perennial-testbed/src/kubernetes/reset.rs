@@ -53,11 +53,12 @@ const OF_THE_SERVER: [&str; 4] = [
 ];
 
 /// Some of the keys that a kube-apiserver writes after its start, perhaps shortly after it says that it is ready.
-const OF_EVERY_SERVER: [&str; 7] = [
+const OF_EVERY_SERVER: [&str; 8] = [
     "/registry/namespaces/default",
     "/registry/namespaces/kube-node-lease",
     "/registry/namespaces/kube-public",
     "/registry/namespaces/kube-system",
+    "/registry/configmaps/kube-system/kube-apiserver-legacy-service-account-token-tracking",
     "/registry/services/specs/default/kubernetes",
     "/registry/clusterrolebindings/cluster-admin",
     "/registry/apiregistration.k8s.io/apiservices/v1.apiextensions.k8s.io",

@@ -188,6 +188,20 @@ fn a_service_without_a_certificate_or_with_one_that_expires_soon_comes_first() {
 }
 
 #[test]
+fn a_service_is_due_at_a_whole_second() {
+    let index = index();
+    let at = |milliseconds: i64| Timestamp::from_millisecond(milliseconds).unwrap();
+    index.found(&named("web"), "u1", Found { next: at(5_001), ..right("7") });
+    assert_eq!(index.next(), at(6_000));
+    assert_eq!(index.due(at(5_999)), []);
+    assert_eq!(index.due(at(6_000)), [named("web")]);
+    index.found(&named("web"), "u1", Found { next: at(7_000), ..right("7") });
+    assert_eq!(index.next(), at(7_000));
+    index.found(&named("web"), "u1", Found { next: Timestamp::MAX, ..right("7") });
+    assert_eq!(index.next(), Timestamp::MAX);
+}
+
+#[test]
 fn another_service_of_the_same_name_is_another_one() {
     let index = index();
     index.found(&named("web"), "u1", right("7"));

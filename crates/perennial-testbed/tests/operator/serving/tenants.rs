@@ -213,7 +213,9 @@ async fn a_service_is_served_as_soon_as_the_circuit_breaker_allows_it() {
     let running = Running::start(&shop.cluster);
     let is_there = async || shop.secrets().get_opt("web-tls").await.unwrap().is_some();
     let is_blocked = async || shop.told("web").await.contains_key(&key(BETA, "serving-cert-generation-error"));
+    let begun = Instant::now();
     while !is_blocked().await {
+        assert!(begun.elapsed() < Duration::from_secs(120), "the circuit breaker does not open");
         if is_there().await {
             shop.secrets().delete("web-tls", &Default::default()).await.unwrap();
         }
