@@ -63,7 +63,7 @@ impl HttpBody for Limited {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let mut unread = self.held.lock();
+        let unread = &mut *self.held.lock();
         let Some(body) = &mut unread.body else {
             return Poll::Ready(Some(Err(axum::Error::new(deadline::exceeded()))));
         };
