@@ -263,7 +263,7 @@ async fn post(api: &Client, path: &str, body: &Value) -> Result<Value, String> {
     api.request(request).await.map_err(|error| format!("POST {path}: {}", tools::error_chain(&error)))
 }
 
-/// Roles and bindings that let a user, whom nobody is, do something.
+/// Roles and bindings that grant a right to a user that no client uses.
 struct Markers;
 
 const MARKER: &str = "perennial-lease-marker";

@@ -56,7 +56,7 @@ impl Supervisor {
         let output = File::create(&log).map_err(ToolError::file(&log))?;
         let errors = output.try_clone().map_err(ToolError::file(&log))?;
         // A session of its own: nextest ends the process group of a test, and a terminal that of the run. With --fork, the
-        // supervisor is nobody's child. No pipe of the test stays open, on which nextest would wait.
+        // supervisor is no child of the test. It inherits no pipe of the test, because nextest waits until all pipes are closed.
         let mut command = Command::new("setsid");
         command.args(["--fork", "sh", "-c"]).arg(script(launch)).arg("supervisor");
         command.arg(process.to_string()).arg(began).arg(dir).arg(lock).current_dir("/");
